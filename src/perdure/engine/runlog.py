@@ -1,0 +1,147 @@
+"""The ordered writer of one root run and its children: the only way into their journal (DESIGN 1).
+
+Events are handed over in the order in which they were decided, and the store commits those of all runs that wait
+together. Whoever needs an outcome learns of it after the
+commit, never before (DESIGN 2, law 2): waiters through the run's order, engine code through a future.
+
+The start of a quick step is held back for LAZY_MS and then travels inside its outcome: one row instead of two. A step
+that takes longer gets its start written, so that people see what runs.
+
+Losing the lease is final: the first refusal is kept and every later write fails with it, without asking the store.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from perdure.engine.loop import LaneLoop
+from perdure.engine.order import Waiter
+from perdure.engine.replay import Outcome
+from perdure.errors import JournalError, PerdureError
+from perdure.events import Event, NodeFinished, NodeStarted, Stored
+from perdure.store.journal import Item, Journal, Lease, Rejected
+
+if TYPE_CHECKING:
+    from perdure.engine.order import Order
+
+LAZY_MS: Final = 20
+
+
+class Place(Protocol):
+    """A run, as the log sees it."""
+
+    run_id: str
+    order: Order
+
+
+class _Entry:
+    """An event on its way into the journal. The store calls it with what came of it."""
+
+    __slots__ = ("event", "future", "log", "place", "waiter")
+
+    def __init__(
+        self, log: RunLog, place: Place, event: Event, waiter: Waiter | None, future: asyncio.Future[Stored] | None
+    ) -> None:
+        self.log, self.place, self.event, self.waiter, self.future = log, place, event, waiter, future
+
+    def __call__(self, outcomes: list[Any] | None, error: BaseException | None) -> None:
+        self.log._committed(self, outcomes, error)  # noqa: SLF001  the log's own callback
+
+
+class RunLog:
+    """Appends the events of one root run."""
+
+    def __init__(self, journal: Journal, lease: Lease, loop: LaneLoop, on_lost: Callable[[PerdureError], None]) -> None:
+        """`on_lost` is told once, when nothing more can be written."""
+        self.lease = lease
+        self.lost: PerdureError | None = None
+        self._journal, self._loop, self._on_lost = journal, loop, on_lost
+        self._in_flight = 0  # events handed over and not yet decided
+        self._lazy: dict[tuple[str, str], tuple[Place, NodeStarted]] = {}
+        self._lazy_timer: asyncio.TimerHandle | None = None
+        self._drained: asyncio.Future[None] | None = None
+
+    # --- writing
+
+    def note(self, place: Place, event: Event) -> None:
+        """Queue an event that nobody waits for."""
+        self._push(_Entry(self, place, event, None, None))
+
+    def outcome(self, place: Place, event: Event, waiter: Waiter) -> None:
+        """Queue an event whose commit is released to the author's code through the run's order."""
+        self._push(_Entry(self, place, event, waiter, None))
+
+    def commit(self, place: Place, event: Event) -> asyncio.Future[Stored]:
+        """Queue an event; the future gives what is stored, or the refusal."""
+        future: asyncio.Future[Stored] = self._loop.create_future()
+        self._push(_Entry(self, place, event, None, future))
+        return future
+
+    def start_lazily(self, place: Place, start: NodeStarted) -> None:
+        """Queue a step's start behind everything else; it is written when the step turns out to take its time."""
+        self._lazy[place.run_id, start.position] = (place, start)
+        if self._lazy_timer is None:
+            self._lazy_timer = self._loop.real_call_later(LAZY_MS / 1000, self._lazy_due)
+
+    def withheld(self, place: Place, position: str) -> NodeStarted | None:
+        """The start of a step if it has not been queued yet; the caller must put it into the outcome."""
+        held = self._lazy.pop((place.run_id, position), None)
+        return None if held is None else held[1]
+
+    def _lazy_due(self) -> None:
+        self._lazy_timer = None
+        lazy, self._lazy = self._lazy, {}
+        for place, start in lazy.values():
+            self.note(place, start)
+
+    def _push(self, entry: _Entry) -> None:
+        if self.lost is not None:
+            if entry.future is not None:
+                entry.future.set_exception(self.lost)
+            return
+        self._in_flight += 1
+        self._journal.submit_many(self.lease, [Item(entry.place.run_id, entry.event)], entry, self._loop)
+
+    # --- what came of it
+
+    def _committed(self, entry: _Entry, outcomes: list[Any] | None, error: BaseException | None) -> None:
+        self._in_flight -= 1
+        result = outcomes[0] if outcomes is not None else None
+        if result is None or type(result) is Rejected:
+            refusal = result.error if result is not None else error
+            self._fail(entry, refusal if isinstance(refusal, PerdureError) else JournalError(repr(refusal)))
+        else:
+            stored: Stored = result.stored
+            if entry.waiter is not None:
+                event: Any = stored.event
+                order = entry.place.order
+                order.arrive(entry.waiter, Outcome(event.position, stored.seq, stored.at, event), stored.at)
+                order.quiet_if_still()
+            elif entry.future is not None and not entry.future.done():
+                entry.future.set_result(stored)
+        if self._drained is not None and not self._in_flight and not self._drained.done():
+            self._drained.set_result(None)
+
+    def _fail(self, entry: _Entry, error: PerdureError) -> None:
+        """A refused event cannot be gone around: what the code did next would not be what a resume does."""
+        if entry.future is not None and not entry.future.done():
+            entry.future.set_exception(error)
+        self.close(error)
+
+    def close(self, error: PerdureError) -> None:
+        """Write nothing more; every later append fails with `error`."""
+        if self.lost is not None:
+            return
+        self.lost = error
+        self._lazy.clear()
+        self._on_lost(error)
+
+    async def drain(self) -> None:
+        """Return once everything queued is decided."""
+        self._lazy_due()
+        if self._in_flight:
+            self._drained = self._loop.create_future()
+            await self._drained
+

@@ -1,0 +1,108 @@
+"""What a stage needs before its agent is asked: the agent, the folder, the files, the session to go on with.
+
+Checked in the engine, not in the author's lane, because the answer depends on the machine: what is missing becomes the
+stage's recorded failure, and a resume looks again.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from perdure.agents.session import Agent
+from perdure.errors import AgentUnavailable, UsageError
+from perdure.operations.base import lane_of
+from perdure.operations.stage_options import StageOptions
+from perdure.operations.stage_output import check_reads, output_path
+
+_WITHOUT_TOOLS: Final = frozenset({"rehearsal", "local"})  # kinds of agents that satisfy any allow-list
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A session that the author's code knows of, because it has the stage's result: what a later stage may fork."""
+
+    stage: str
+    lane: str
+    agent: str
+    cwd: Path
+    session_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Setting:
+    """Where and with whom a stage works."""
+
+    agent: Agent
+    cwd: Path
+    output: Path | None
+    forked: str | None  # id of the session to go on with
+
+
+def check_names(name: Any, prompt: Any) -> None:
+    """Raise UsageError unless a stage has a name and a prompt."""
+    if not isinstance(name, str) or not name.strip():
+        raise UsageError(f"A stage needs a name, got {name!r:.80}.", got=repr(name)[:80])
+    if not isinstance(prompt, str) or not prompt.strip():
+        raise UsageError(f"Stage {name} needs a prompt that is a text, got {prompt!r:.80}.", got=repr(prompt)[:80])
+
+
+def stage_cwd(run: Any, options: StageOptions) -> Path:
+    """The folder a stage works in."""
+    cwd: Path = run.cwd if options.cwd is None else run.cwd / options.cwd
+    return cwd
+
+
+def spoken_before(run: Any, name: str, options: StageOptions) -> Spoken | None:
+    """The session that context="fork" continues; None for a fresh one. Raises UsageError when there is none."""
+    if options.context != "fork":
+        return None
+    lane = lane_of(run).id
+    agent = options.agent or run.tree.options.agent
+    cwd = stage_cwd(run, options)
+    known: list[Spoken] = run.spoken
+    for one in reversed(known):
+        if options.fork_from is None:
+            if (one.lane, one.agent, one.cwd) == (lane, agent, cwd):
+                return one
+        elif one.stage == options.fork_from:
+            return one
+    wanted = options.fork_from or f"an earlier stage of this lane with agent {agent} in {cwd}"
+    names = ", ".join(dict.fromkeys(one.stage for one in known)) or "none"
+    raise UsageError(
+        f"Stage {name} wants to go on from {wanted}, which has no result yet. Stages with one: {names}.",
+        fork_from=options.fork_from,
+    )
+
+
+def set_up(run: Any, options: StageOptions, spoken: Spoken | None) -> Setting:
+    """The setting of a stage. Raises AgentUnavailable and UsageError before anybody is asked."""
+    cwd = stage_cwd(run, options)
+    if not cwd.is_dir():
+        raise UsageError(f"The stage's folder {cwd} is not there.", cwd=str(cwd))
+    check_reads(options, cwd)
+    output = output_path(options, cwd)
+    agent: Agent = run.tree.agent(options.agent)
+    if options.tools is not None and agent.kind not in _WITHOUT_TOOLS:
+        raise AgentUnavailable(
+            f"Agent {agent.name} cannot be held to a list of tools. Leave tools= out, or name another agent.",
+            agent=agent.name,
+        )
+    if spoken is not None:
+        _check_fork(agent, spoken)
+    return Setting(agent=agent, cwd=cwd, output=output, forked=None if spoken is None else spoken.session_id)
+
+
+def _check_fork(agent: Agent, spoken: Spoken) -> None:
+    if spoken.agent != agent.name:
+        raise AgentUnavailable(
+            f"The session of stage {spoken.stage} belongs to agent {spoken.agent}; {agent.name} cannot go on with it.",
+            agent=agent.name,
+        )
+    if not agent.capabilities.reopen:
+        raise AgentUnavailable(
+            f'Agent {agent.name} cannot go on with an earlier session. Use context="fresh" and previous=, or an agent '
+            "that keeps its sessions.",
+            agent=agent.name,
+        )
