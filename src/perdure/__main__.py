@@ -1,0 +1,7 @@
+"""`python -m perdure` is `perdure`."""
+
+import sys
+
+from perdure.app import main
+
+sys.exit(main())

@@ -1,0 +1,79 @@
+"""Stores of every kind, and runs in them, for the tests of the store."""
+
+import asyncio
+from functools import partial
+
+from msgspec import Raw
+
+from perdure import events as ev
+from perdure.store import StoreClock, open_database
+from perdure.store.journal import Appended, Item, Journal, NewRun, Terms
+
+KINDS = ("sqlite",)
+ROOT = "0193e8a0-0000-7000-8000-000000000001"
+MINUTE_MS = 60_000
+
+
+class MovedClock(StoreClock):
+    """The store's clock, moved by hand."""
+
+    def __init__(self):
+        self.moved_ms = 0
+
+    def now_ms(self, database_ms):
+        return database_ms + self.moved_ms
+
+
+def new_run(run_id=ROOT, root=None, parent=None, position=None, depth=0):
+    return NewRun(run_id, root or run_id, parent, position, depth, "fix", "/project", "fix.py", "digest")
+
+
+def done(number, value=b"1", **fields):
+    return ev.NodeFinished(position=f"/:{number}", status="completed", value=Raw(value), **fields)
+
+
+def status(to, number=1, epoch=1, **fields):
+    return ev.StatusChanged(status=to, epoch=epoch, number=number, **fields)
+
+
+def begun():
+    return ev.RunStarted(name="fix", inputs=Raw(b"{}"))
+
+
+def item(event, run_id=ROOT, **fields):
+    return Item(run_id, event, **fields)
+
+
+async def owned(journal, run_id=ROOT, holder="one", timeout_ms=90_000, process=None):
+    """A new run's lease."""
+    return await journal.create(new_run(run_id), Terms(holder, timeout_ms, process))
+
+
+def kinds(outcomes):
+    return [type(outcome).__name__ for outcome in outcomes]
+
+
+def seqs(outcomes):
+    return [outcome.stored.seq for outcome in outcomes if isinstance(outcome, Appended)]
+
+
+def opened(kind, folder, clock=None):
+    assert kind == "sqlite"
+    return open_database(folder / "perdure.db", clock=clock)
+
+
+async def _with_journal(scenario, database):
+    try:
+        return await scenario(Journal(database))
+    finally:
+        await database.close()
+
+
+def runner(kind, folder):
+    """`run(scenario)` calls the coroutine function with a journal in a store of that kind."""
+
+    def run(scenario, clock=None):
+        return asyncio.run(_with_journal(scenario, opened(kind, folder, clock)))
+
+    run.opened = partial(opened, kind, folder)
+    return run
