@@ -164,7 +164,7 @@ class FormatTooNew(JournalError):
 
 
 class JournalCorrupt(JournalError):
-    """The journal does not add up. Do not resume; run perdure verify."""
+    """The journal does not add up. Do not resume it; keep a copy of the database."""
 
     code = "corrupt"
 

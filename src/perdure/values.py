@@ -46,6 +46,7 @@ def _refuse(value: Any) -> Any:
 
 
 _dumps = _make_encoder()
+_loads: Final = json.JSONDecoder().decode
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
 
 
@@ -73,8 +74,10 @@ def raw(value: Any, *, what: str = "value") -> Raw:
 
 
 def load(text: str | bytes | Raw) -> Any:
-    """The value of a stored text."""
-    return json.loads(bytes(text) if isinstance(text, Raw) else text)
+    """The value of a stored text. Small and large integers keep every digit."""
+    if type(text) is not str:
+        text = bytes(text).decode()  # type: ignore[arg-type]
+    return _loads(text)
 
 
 def digest_of_text(text: str) -> str:

@@ -66,8 +66,8 @@ class Watch:
             self.tree = RunTree(row.root_run_id)
         async for stored in self._journal.read(row.root_run_id, self.tree.seq + 1):
             apply(self.tree, stored)
-            position = getattr(stored.event, "position", None)
-            if position is not None:
+            position = getattr(stored.event, "position", "")
+            if position in self.tree.run(stored.run_id).nodes:
                 touched.add((stored.run_id, position))
         self._row = row
         return touched

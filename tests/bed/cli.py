@@ -1,5 +1,6 @@
 """The real command line in a folder and a home of its own."""
 
+import contextlib
 import json
 import os
 import pty
@@ -8,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -71,6 +73,12 @@ async def talks(ctx: Context) -> str:
 '''
 
 
+# The terminal becomes the one that controls the process, so that ctrl-C typed there is an interrupt.
+_TAKE_TERMINAL = (
+    "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"
+)
+
+
 class Said(NamedTuple):
     """What a command left."""
 
@@ -106,6 +114,8 @@ class CommandLine:
             "COLUMNS": "120",
         }
         (folder / "flows.py").write_text(FLOWS)
+        self._started: list[subprocess.Popen] = []
+        self._detached: list[int] = []
 
     def __call__(self, *words: object, **environ: str) -> Said:
         """Run a command to its end, without a terminal."""
@@ -113,27 +123,36 @@ class CommandLine:
             self._argv(words), cwd=self.folder, env=self.environ | environ, stdin=subprocess.DEVNULL,
             capture_output=True, text=True, timeout=30, check=False,
         )  # fmt: skip
-        return Said(done.returncode, done.stdout, done.stderr)
+        said = Said(done.returncode, done.stdout, done.stderr)
+        if "--detach" in words and said.code == 0:
+            self._detached.append(said.data["pid"])
+        return said
 
     def start(self, *words: object) -> subprocess.Popen:
         """Start a command and return at once."""
-        return subprocess.Popen(
+        started = subprocess.Popen(
             self._argv(words), cwd=self.folder, env=self.environ, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
+        self._started.append(started)
+        return started
 
-    def on_terminal(self, *words: object, typing: list[tuple[str, str]]) -> Said:
-        """Run a command on a terminal; each text of `typing` is typed once its cue has been printed."""
-        pid, terminal = pty.fork()
-        if pid == 0:
-            os.chdir(self.folder)
-            os.execvpe(sys.executable, self._argv(words), self.environ | {"TERM": "xterm-256color"})
+    def on_terminal(self, *words: object, typing: list[tuple[str, str | Callable[[], None]]]) -> Said:
+        """Run a command on a terminal; each text of `typing` is typed, or called, once its cue has been printed."""
+        terminal, inside = pty.openpty()
+        child = subprocess.Popen(
+            [sys.executable, "-c", _TAKE_TERMINAL, *self._argv(words)], cwd=self.folder,
+            env=self.environ | {"TERM": "xterm-256color"}, stdin=inside, stdout=inside, stderr=inside,
+            start_new_session=True,
+        )  # fmt: skip
+        os.close(inside)
+        self._started.append(child)
         seen, mark, cues = "", 0, list(typing)
         deadline = time.monotonic() + 20
         while time.monotonic() < deadline:
             ready, _, _ = select.select([terminal], [], [], 0.2)
             try:
-                data = os.read(terminal, 65536) if ready else b" "[:0]
+                data = os.read(terminal, 65536) if ready else b""
             except OSError:
                 break  # the other side has closed
             if ready and not data:
@@ -141,11 +160,26 @@ class CommandLine:
             seen += data.decode("utf-8", "replace")
             while cues and (at := seen.find(cues[0][0], mark)) >= 0:
                 mark = at + len(cues[0][0])
-                os.write(terminal, cues.pop(0)[1].encode())
+                text = cues.pop(0)[1]
+                text() if callable(text) else os.write(terminal, text.encode())
         else:
-            os.kill(pid, signal.SIGKILL)
+            child.kill()
         os.close(terminal)
-        return Said(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), seen, "")
+        return Said(child.wait(10), seen, "")
+
+    def close(self) -> None:
+        """End every process that still runs."""
+        for started in self._started:
+            if started.poll() is None:
+                started.kill()
+                started.wait(10)
+            for stream in (started.stdout, started.stderr):
+                if stream is not None:
+                    stream.close()
+        for pid in self._detached:
+            with contextlib.suppress(OSError):
+                if b"--owner" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    os.kill(pid, signal.SIGKILL)
 
     def _argv(self, words: tuple[object, ...]) -> list[str]:
         return [sys.executable, "-m", "perdure", *map(str, words)]

@@ -22,6 +22,7 @@ from perdure.store.journal import Lease
 from perdure.values import raw
 from tests.bed.lanes import GRAVEYARD, ROOT, MemoryJournal, VirtualLoop
 
+
 class StageLoop(VirtualLoop):
     """Time does not pass for timers that were cancelled."""
 
@@ -65,7 +66,9 @@ class FakeAgent:
 
 
 class FakeSession:
-    def __init__(self, agent: FakeAgent, spec: SessionSpec, emit: Callable[[AgentEvent], None], session_id: str) -> None:
+    def __init__(
+        self, agent: FakeAgent, spec: SessionSpec, emit: Callable[[AgentEvent], None], session_id: str
+    ) -> None:
         self.agent, self.spec, self.emit, self.session_id = agent, spec, emit, session_id
         self._turns = Turns()
 

@@ -369,7 +369,7 @@ def test_payloads_come_back_to_the_byte(run):
         ]
         await journal.append_many(lease, [item(done(n, text)) for n, text in enumerate(texts)])
         assert [bytes(stored.event.value) for stored in await journal.load(ROOT)] == texts
-        assert [bytes(stored.event.value) async for stored in journal.read(ROOT)] == texts  # noqa: PERF401
+        assert [bytes(stored.event.value) async for stored in journal.read(ROOT)] == texts
 
     run(scenario)
 

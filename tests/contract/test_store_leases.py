@@ -1,6 +1,7 @@
 """Who may append: leases in every store (spec/journal.md 2.5)."""
 
 import asyncio
+import time
 
 import pytest
 
@@ -142,8 +143,6 @@ def test_a_jump_of_the_store_s_clock_lets_another_take_over_and_fences_the_first
 
 
 def test_a_process_clock_a_day_off_changes_nothing(run, monkeypatch):
-    import time
-
     async def scenario(journal):
         lease = await owned(journal)
         monkeypatch.setattr(time, "time", lambda: 0.0)

@@ -1,20 +1,33 @@
 """The command line as a user has it: a real process, its output and its exit code."""
 
+import contextlib
 import re
 import signal
+from pathlib import Path
 
 import pytest
 
-from bed.cli import CommandLine, until
+from tests.bed.cli import CommandLine, until
 
 
 @pytest.fixture
 def perdure(tmp_path):
-    return CommandLine(tmp_path)
+    line = CommandLine(tmp_path)
+    yield line
+    line.close()
 
 
 def find_id(text):
     return re.search(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}", text)[0]
+
+
+def open_files(pid):
+    """The names of the files that a process has open."""
+    names = []
+    for entry in Path(f"/proc/{pid}/fd").iterdir():
+        with contextlib.suppress(OSError):  # closed meanwhile
+            names.append(str(entry.readlink()))
+    return " ".join(names)
 
 
 # --- before anything runs
@@ -218,7 +231,45 @@ def test_on_a_terminal_the_question_is_asked_there(perdure):
     assert "True green" in said.out
 
 
+def test_the_end_of_input_at_a_question_leaves_it_open_and_quits(perdure):
+    said = perdure.on_terminal("run", "flows.py:asks", typing=[("yes or no> ", "\x04")])
+    assert said.code == 8
+    assert "answer: perdure answer" in said.out
+
+
+def test_an_interrupt_at_a_question_quits_durably(perdure):
+    said = perdure.on_terminal("run", "flows.py:asks", typing=[("yes or no> ", "\x03")])
+    assert said.code == 130
+    assert "Quitting durably" in said.out
+    assert "resume: perdure resume" in said.out
+
+
+def test_a_question_answered_elsewhere_ends_the_wait_at_the_terminal(perdure):
+    def answer():
+        (run,) = perdure("status", "--json").data["runs"]
+        assert perdure("answer", run["run_id"], "yes").code == 0
+
+    said = perdure.on_terminal("run", "flows.py:asks", typing=[("yes or no> ", answer), ("number or text> ", "red\n")])
+    assert said.code == 0
+    assert "(answered elsewhere)" in said.out
+    assert "True red" in said.out
+
+
 # --- stopping and going on
+
+
+def test_a_watcher_that_is_interrupted_leaves_and_the_run_goes_on(perdure):
+    run = perdure("run", "flows.py:lasts", "marker=here", "--detach", "--json").data["run_id"]
+    until((perdure.folder / "here").exists)
+    said = perdure.on_terminal("wait", run, "--timeout", 0, typing=[])
+    assert said.code == 124
+    watcher = perdure.start("wait", run, "--debug")
+    until(lambda: "perdure.db" in open_files(watcher.pid))
+    watcher.send_signal(signal.SIGINT)
+    watcher.communicate(timeout=15)
+    assert watcher.returncode == 130
+    assert perdure("status", run, "--json").data["runs"][0]["status"] == "running"
+    assert perdure("quit", run).code == 0
 
 
 def test_an_interrupt_quits_durably_and_prints_how_to_resume(perdure):
@@ -246,6 +297,19 @@ def test_a_killed_run_is_crashed_at_once_and_can_be_resumed(perdure):
     out, _ = again.communicate(timeout=15)
     assert again.returncode == 130
     assert "1 replayed" in out
+
+
+def test_a_resume_with_changed_code_stops_before_anything_runs_unless_told_to_rerun(perdure):
+    run = perdure("run", "flows.py:asks", "--json").data["run_id"]
+    perdure("answer", run, "yes")
+    flows = perdure.folder / "flows.py"
+    flows.write_text(flows.read_text().replace("await ctx.tool(double, 1)", "await ctx.tool(double, 5)"))
+    said = perdure("resume", run, "--json")
+    assert (said.code, said.data["status"], said.data["error"]["code"]) == (7, "blocked", "replay_mismatch")
+    assert "has changed since this run began" in said.err
+    said = perdure("resume", run, "--on-drift", "rerun")
+    assert said.code == 8
+    assert "Which colour?" in said.out
 
 
 def test_a_detached_run_is_watched_and_quit_from_elsewhere(perdure):

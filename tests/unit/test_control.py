@@ -5,7 +5,6 @@ from functools import partial
 
 import pytest
 
-from bed.journals import CHILD, OTHER, ROOT, Book, begin, finished, started, status
 from perdure.control import Control, find_stage, to_prefix
 from perdure.errors import ControlRefused
 from perdure.host.identity import Identity, here
@@ -13,6 +12,7 @@ from perdure.inspect import run_view
 from perdure.store import prompts, requests
 from perdure.store.journal import NewRun
 from perdure.watch import Watch
+from tests.bed.journals import CHILD, OTHER, ROOT, Book, begin, finished, started, status
 
 GONE = Identity(here().boot_id, here().pid_namespace, here().pid, "1")
 

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from msgspec import Raw
 
-from bed.journals import CHILD, OTHER, ROOT, Book, begin, finished, new_run, started, status
 from perdure import events as ev
 from perdure.errors import ControlRefused
 from perdure.events import Failure, Stored
@@ -17,6 +16,7 @@ from perdure.store import prompts
 from perdure.store.journal import Item
 from perdure.store.runs import RunRow
 from perdure.watch import Watch, list_runs
+from tests.bed.journals import CHILD, OTHER, ROOT, Book, begin, finished, new_run, started, status
 
 GONE = Identity(here().boot_id, here().pid_namespace, here().pid, "1")
 
@@ -167,6 +167,7 @@ def test_a_watch_folds_only_what_is_new_and_names_what_it_touched(tmp_path):
         assert await watch.changed()
         assert await watch.refresh() == {(ROOT, "/:1")}
         assert await watch.refresh() == set()
+        assert not watch.is_behind
         view = watch.view()
         assert (view.display_status, view.agent, [s.status for s in view.stages], view.nodes_count) == (
             "running", "rehearsal", ["completed", "running"], 2,

@@ -30,7 +30,7 @@ def build_agent(name: str, settings: Mapping[str, Any], known: Iterable[str] = (
     if not settings and name not in BUILT_IN:
         raise AgentUnavailable(
             f"No agent is called {name!r}.{_nearest(name, names)} Known: {', '.join(names)}. Name one under "
-            f"[tool.perdure.agents.{name}], or see what is installed: perdure doctor.",
+            f"[tool.perdure.agents.{name}] in pyproject.toml (or [agents.{name}] in perdure.toml).",
             agent=name,
             known=names,
         )
@@ -47,7 +47,7 @@ def build_agent(name: str, settings: Mapping[str, Any], known: Iterable[str] = (
     if kind not in _KINDS:
         raise AgentUnavailable(
             f"Agent {name!r} has the kind {kind!r}, which nobody knows.{_nearest(str(kind), list(_KINDS))} "
-            f"Kinds: {', '.join(sorted(_KINDS))}. See what is installed: perdure doctor.",
+            f"Kinds: {', '.join(sorted(_KINDS))}.",
             agent=name,
             kind=kind,
         )

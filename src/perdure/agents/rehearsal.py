@@ -52,9 +52,17 @@ class RehearsalAgent:
         self._turns_begun: dict[tuple[str, str], int] = {}
 
     async def open(self, spec: SessionSpec, emit: Emit) -> RehearsalSession:
-        """A session whose id depends on the run and the node alone."""
+        """A session whose id depends on the run and the node alone. The run's own seed and script come first."""
         emit(AgentEvent("note", "This is a rehearsal: no model is asked."))
-        return RehearsalSession(self, spec, emit)
+        return RehearsalSession(self._for_run(spec.options), spec, emit)
+
+    def _for_run(self, options: Mapping[str, Any]) -> RehearsalAgent:
+        seed, script = options.get("seed"), options.get("script")
+        if not seed and script is None:
+            return self
+        agent = RehearsalAgent(self.name, seed or self._seed, self._script if script is None else load_script(script))
+        agent._turns_begun = self._turns_begun  # noqa: SLF001  turns are counted across the sessions of a run
+        return agent
 
     def begin_turn(self, spec: SessionSpec) -> int:
         """The number of the stage's next turn in this run, from 0."""

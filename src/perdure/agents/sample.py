@@ -136,7 +136,8 @@ class _Sampler:
             found = found[name]
         return {} if found is True else dict(found)
 
-    def _pick(self, options: list[Schema], depth: int) -> Schema:
+    def _pick(self, options: list[Any], depth: int) -> Schema:
+        options = [{} if option is True else option for option in options if option is not False]
         if any(option.get("type") == "number" for option in options):
             # A number, or a text without any rule: how pydantic writes Decimal, which takes not any text.
             options = [option for option in options if option != {"type": "string"}]

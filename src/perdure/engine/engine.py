@@ -188,8 +188,8 @@ class Engine:
             raise ControlRefused(
                 "owned_elsewhere",
                 f"Another process runs {run_id} now. Watch it: perdure status {run_id}; stop it: perdure quit {run_id}",
-                run_id=run_id, **held.details,
-            ) from held  # fmt: skip
+                **held.details,
+            ) from held
         try:
             await self._sweep(row.process)
             return await self._reopen(lease, workflow, options)
@@ -210,7 +210,7 @@ class Engine:
         records = records_of(await self._journal.load(run_id))
         record = records.get(run_id)
         if record is None or record.started is None:
-            raise JournalError(f"Run {run_id} has no beginning in the journal. Check it: perdure verify.", run_id=run_id)
+            raise JournalError(f"Run {run_id} has no beginning in the journal..", run_id=run_id)
         if not is_resumable_status(record.status, resumable=record.resumable):
             raise ControlRefused("changed", f"Run {run_id} ended meanwhile: {record.status}.", run_id=run_id)
         if record.started.name != workflow.name:

@@ -161,6 +161,8 @@ class Run:
         await asyncio.wait({self._body}, timeout=None)
         await self._unwind()
         if self.verdict is not None:
+            if not self._body.cancelled():
+                self._body.exception()  # looked at, else the loop complains of a signal nobody took
             return self.verdict
         return self._ending_of(self._body)
 

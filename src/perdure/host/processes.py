@@ -226,13 +226,16 @@ async def _end(look: Callable[[], Members], term_seconds: float) -> Members:
             left = await asyncio.to_thread(look)
             if not left.ours:
                 return left
-            for pid in left.ours:
-                if pid not in signalled:
-                    signalled.add(pid)
-                    with contextlib.suppress(ProcessLookupError, PermissionError):
-                        os.kill(pid, number)
+            _signal(number, set(left.ours) - signalled)
+            signalled.update(left.ours)
             await asyncio.sleep(PROBE_SECONDS)
     return await asyncio.to_thread(look)
+
+
+def _signal(number: signal.Signals, pids: Iterable[int]) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, number)
 
 
 async def _to_the_end(work: Coroutine[Any, Any, Members]) -> Members:

@@ -31,6 +31,7 @@ from perdure.operations.setting import Setting
 from perdure.operations.stage_options import StageOptions
 from perdure.operations.stage_prompt import continuation, earlier, stage_prompt
 from perdure.operations.structured import AnswerUnfit
+from perdure.values import bounded
 
 TRY_NEXT: Final = frozenset(
     {"rate_limited", "quota_limited", "provider_unavailable", "login_required", "missing_api_key", "invalid_api_key",
@@ -289,7 +290,7 @@ class Conversation:
         return StageFailed(failure.message, failure=failure)
 
     def _failed(self, what: str, kind: type[PerdureError] = AgentError, *, code: str = "") -> StageFailed:
-        message = f"Agent {self._agent.name} {what}."
+        message = bounded(f"Agent {self._agent.name} {what}.")
         return StageFailed(message, failure=Failure(code=code or kind.code, message=message, type=kind.__name__))
 
 

@@ -177,7 +177,7 @@ class Stage:
         outcome = await call.outcome(partial(self._perform, text=text, is_first=is_first))
         result = result_of(call, self._name, self._options, outcome.event, replayed=replayed)
         self._results.append((text, result))
-        remember(call, self._name, self._options, outcome.event)
+        remember(self._call, self._options, outcome.event)
         return result
 
     async def _perform(self, call: Call, waiter: Any, *, text: str, is_first: bool) -> None:

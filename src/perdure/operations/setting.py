@@ -15,18 +15,22 @@ from perdure.errors import AgentUnavailable, UsageError
 from perdure.operations.base import lane_of
 from perdure.operations.stage_options import StageOptions
 from perdure.operations.stage_output import check_reads, output_path
+from perdure.values import check
 
 _WITHOUT_TOOLS: Final = frozenset({"rehearsal", "local"})  # kinds of agents that satisfy any allow-list
 
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A session that the author's code knows of, because it has the stage's result: what a later stage may fork."""
+    """A session that the author's code knows of, because it has the stage's result: what a later stage may fork.
+
+    It is looked up by what the author wrote, never by what the configuration said, so a replay finds the same one.
+    """
 
     stage: str
     lane: str
-    agent: str
-    cwd: Path
+    written: tuple[str | None, str | None]  # agent and cwd as the author gave them
+    agent: str  # that answered
     session_id: str
 
 
@@ -41,34 +45,27 @@ class Setting:
 
 
 def check_names(name: Any, prompt: Any) -> None:
-    """Raise UsageError unless a stage has a name and a prompt."""
+    """Raise UsageError unless a stage has a name and a prompt, PayloadInvalid for text that cannot be stored."""
     if not isinstance(name, str) or not name.strip():
         raise UsageError(f"A stage needs a name, got {name!r:.80}.", got=repr(name)[:80])
     if not isinstance(prompt, str) or not prompt.strip():
         raise UsageError(f"Stage {name} needs a prompt that is a text, got {prompt!r:.80}.", got=repr(prompt)[:80])
-
-
-def stage_cwd(run: Any, options: StageOptions) -> Path:
-    """The folder a stage works in."""
-    cwd: Path = run.cwd if options.cwd is None else run.cwd / options.cwd
-    return cwd
+    check([name, prompt], "stage [name, prompt]")
 
 
 def spoken_before(run: Any, name: str, options: StageOptions) -> Spoken | None:
     """The session that context="fork" continues; None for a fresh one. Raises UsageError when there is none."""
     if options.context != "fork":
         return None
-    lane = lane_of(run).id
-    agent = options.agent or run.tree.options.agent
-    cwd = stage_cwd(run, options)
+    lane, written = lane_of(run).id, (options.agent, options.cwd)
     known: list[Spoken] = run.spoken
     for one in reversed(known):
         if options.fork_from is None:
-            if (one.lane, one.agent, one.cwd) == (lane, agent, cwd):
+            if (one.lane, one.written) == (lane, written):
                 return one
         elif one.stage == options.fork_from:
             return one
-    wanted = options.fork_from or f"an earlier stage of this lane with agent {agent} in {cwd}"
+    wanted = options.fork_from or "an earlier stage of this lane with the same agent and cwd"
     names = ", ".join(dict.fromkeys(one.stage for one in known)) or "none"
     raise UsageError(
         f"Stage {name} wants to go on from {wanted}, which has no result yet. Stages with one: {names}.",
@@ -78,7 +75,7 @@ def spoken_before(run: Any, name: str, options: StageOptions) -> Spoken | None:
 
 def set_up(run: Any, options: StageOptions, spoken: Spoken | None) -> Setting:
     """The setting of a stage. Raises AgentUnavailable and UsageError before anybody is asked."""
-    cwd = stage_cwd(run, options)
+    cwd: Path = run.cwd if options.cwd is None else run.cwd / options.cwd
     if not cwd.is_dir():
         raise UsageError(f"The stage's folder {cwd} is not there.", cwd=str(cwd))
     check_reads(options, cwd)

@@ -76,7 +76,7 @@ async def _result(call: Call, asked: _Asked) -> TaskResult:
     replayed = call.has_outcome
     outcome = await call.outcome(partial(_perform, asked=asked))
     result = result_of(call, call.name, asked.options, outcome.event, replayed=replayed)
-    remember(call, call.name, asked.options, outcome.event)
+    remember(call, asked.options, outcome.event)
     return result
 
 

@@ -21,7 +21,7 @@ def bounded_message(text: str, bytes_max: int, lines_max: int = OUTPUT_LINES_MAX
     if len(lines) > lines_max and lines[-1]:
         kept = b"\n".join(lines[:lines_max])
     if len(kept) == len(data):
-        return text
+        return data.decode()
     shown = kept.decode("utf-8", "ignore")
     return shown + _CUT.format(shown=len(shown.encode("utf-8", "replace")), total=len(data))
 

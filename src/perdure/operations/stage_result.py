@@ -13,7 +13,7 @@ from perdure.ids import node_id
 from perdure.operations.base import Call
 from perdure.operations.conversation import Answer
 from perdure.operations.results import TaskResult, Usage
-from perdure.operations.setting import Setting, Spoken, stage_cwd
+from perdure.operations.setting import Setting, Spoken
 from perdure.operations.stage_options import StageOptions
 from perdure.operations.stage_output import bounded_message, receipt_text, write_message
 from perdure.values import load, raw, redact
@@ -78,8 +78,9 @@ def result_of(call: Call, stage: str, options: StageOptions, event: NodeFinished
     )
 
 
-def remember(call: Call, stage: str, options: StageOptions, event: NodeFinished) -> None:
-    """From here on the author's code may fork this stage's session."""
-    run: Any = call.run
+def remember(stage: Call, options: StageOptions, event: NodeFinished) -> None:
+    """From here on the author's code may fork the session of this stage's answer."""
+    run: Any = stage.run
     stored = load(event.value)  # type: ignore[arg-type]
-    run.spoken.append(Spoken(stage, call.lane.id, stored["agent"], stage_cwd(run, options), stored["session_id"]))
+    written = (options.agent, options.cwd)
+    run.spoken.append(Spoken(stage.name, stage.lane.id, written, stored["agent"], stored["session_id"]))

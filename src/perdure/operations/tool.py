@@ -53,6 +53,8 @@ def _about(tool: Tool[..., Any]) -> str:
 
 def _shown(bound: str) -> Raw:
     """The arguments for people to see: redacted, and cut when they are long."""
+    if bound == "{}":
+        return Raw(b"{}")
     text = bounded(bound, 1024)
     return Raw(bound.encode()) if text is bound else raw(text)
 

@@ -69,7 +69,7 @@ def acquire(tx: Tx, run_id: str, terms: Terms) -> Lease:
     if holder is not None and now <= expires_at and not _is_gone(terms, holder_process):
         raise LeaseHeld(
             f"Another process owns run {place.root_run_id}. "
-            f"Send it a command instead (perdure inspect {place.root_run_id}), or resume once it has ended.",
+            f"Send it a command instead (perdure show {place.root_run_id}), or resume once it has ended.",
             run_id=place.root_run_id, holder=holder, expires_at=expires_at,
         )  # fmt: skip
     taken = tx.run("leases.take", root=place.root, epoch=epoch, previous=holder, holder=terms.holder, process=process,
@@ -101,7 +101,7 @@ def stale(lease: Lease, holder: str | None, epoch: int) -> StaleLease:
     """The refusal of a fenced writer."""
     return StaleLease(
         f"Another process owns run {lease.root_run_id} now; this one stops. "
-        f"Follow it: perdure inspect {lease.root_run_id}",
+        f"Follow it: perdure show {lease.root_run_id}",
         run_id=lease.root_run_id, ours=lease.epoch, current=epoch, holder=holder,
     )  # fmt: skip
 

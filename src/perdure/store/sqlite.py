@@ -79,13 +79,13 @@ class SqliteTx:
         """Execute a `+` query over many rows, in as few statements as there are ones in their binary count."""
         # One step for many rows: apsw gives up the interpreter lock at each step, and a busy event loop makes the
         # writer wait for it each time. Sizes are powers of two, so few statements are ever prepared.
-        start, written = 0, -self._connection.total_changes()
+        start = written = 0
         while start < len(rows):
             size = min(1 << ((len(rows) - start).bit_length() - 1), ROWS_PER_STATEMENT_MAX)
-            chunk = rows if size == len(rows) else rows[start : start + size]
-            self._execute(sql.repeated(name, size), tuple(chain.from_iterable(chunk)))
+            chunk = rows[start : start + size]
+            self._execute(sql.repeated(name, size), chunk[0] if size == 1 else tuple(chain.from_iterable(chunk)))
+            written += self._connection.changes()
             start += size
-        written += self._connection.total_changes()
         self._statistics.rows_written += written
         return written
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import groupby
@@ -28,6 +29,7 @@ from perdure.store.turnstile import Turnstile
 
 BATCH_UNITS_MAX: Final = 256
 UNITS_WAITING_MAX: Final = 200_000
+TURN_SECONDS_MAX = 30.0  # how long another process may keep us from writing
 # How long another thread may keep the interpreter while the writer wants it. A batch needs it back about ten times; at
 # the usual 5 ms a busy event loop would stretch a commit to 50 ms. Seconds, for the whole process.
 SWITCH_SECONDS: Final = 0.0002
@@ -56,6 +58,11 @@ class Writer:
         self._statistics = statistics
         self._queue: SimpleQueue[Unit | None] = SimpleQueue()
         self._closed = False
+        self._gave_up = False  # closed while another process kept the turn
+        self._watch: threading.Thread | None = None
+        self._turn_lock = threading.Lock()
+        self._waiting: list[Unit] = []  # the batch that waits for the turn
+        self._waiting_since: float | None = None
         sys.setswitchinterval(min(sys.getswitchinterval(), SWITCH_SECONDS))
         self._thread = threading.Thread(target=self._work, name="perdure-writer", daemon=True)
         self._thread.start()
@@ -69,15 +76,17 @@ class Writer:
         self._queue.put(unit)
 
     def close(self) -> None:
-        """Refuse new units, finish the queued ones, end the thread. Blocks; safe twice."""
+        """Refuse new units, finish the queued ones, end the thread. Blocks, but not for a stuck process; safe twice."""
         if not self._closed:
             self._closed = True
             self._queue.put(None)
-        self._thread.join()
+        while self._thread.is_alive() and not self._gave_up:
+            self._thread.join(TURN_SECONDS_MAX / 10)
 
     def _work(self) -> None:
-        queue, ended = self._queue, False
-        while not ended:
+        queue = self._queue
+        last = False
+        while not (last or self._gave_up):
             batch: list[Unit] = []
             unit = queue.get()
             while unit is not None:
@@ -85,21 +94,66 @@ class Writer:
                 if len(batch) == BATCH_UNITS_MAX or not queue.qsize():
                     break
                 unit = queue.get_nowait()
-            ended = unit is None
+            last = unit is None
             if batch:
                 self._commit(batch)
         self._turnstile.close()
         self._connection.close()
 
     def _commit(self, batch: list[Unit]) -> None:
-        deliver(batch, self._transact(batch))
+        try:
+            if not self._enter(batch):
+                return
+        except OSError as error:
+            deliver(batch, [(None, to_perdure(error))] * len(batch))
+            return
+        outcomes = self._transact(batch)
+        # Before anybody hears of it: a process that is stopped after its acknowledgement must not hold up the others.
         self._turnstile.leave()
+        deliver(batch, outcomes)
+
+    def _enter(self, batch: list[Unit]) -> bool:
+        """Wait for our turn; False if the wait was given up, and then the batch has been refused."""
+        if self._turnstile.try_enter():
+            return True
+        if self._watch is None:
+            self._watch = threading.Thread(target=self._watch_turn, name="perdure-turn", daemon=True)
+            self._watch.start()
+        with self._turn_lock:
+            self._waiting_since, self._waiting = time.monotonic(), batch
+        self._turnstile.enter()
+        with self._turn_lock:
+            is_ours = bool(self._waiting)
+            self._waiting_since, self._waiting = None, []
+        if not is_ours:
+            self._turnstile.leave()
+        return is_ours
+
+    def _watch_turn(self) -> None:
+        """Refuse what waits while another process keeps the turn: a lock cannot be waited for with a bound."""
+        while self._thread.is_alive():
+            self._thread.join(TURN_SECONDS_MAX / 10)
+            with self._turn_lock:
+                since = self._waiting_since
+                if since is None or time.monotonic() - since < TURN_SECONDS_MAX:
+                    continue
+                refused, self._waiting = self._waiting, []
+                while self._queue.qsize():
+                    unit = self._queue.get_nowait()
+                    if unit is None:
+                        self._gave_up = True
+                    else:
+                        refused.append(unit)
+            error = StorageUnavailable(
+                f"Another perdure process has kept the database for {TURN_SECONDS_MAX:g} seconds. If it was stopped"
+                " (Ctrl-Z), continue it (fg) or end it, then try again."
+            )
+            deliver(refused, [(None, error)] * len(refused))
 
     def _transact(self, batch: list[Unit]) -> list[Outcome]:
         """One transaction around the batch; the outcomes, in order. Returns with the turn still ours."""
         connection, execute = self._connection, self._connection.execute
         try:
-            self._turnstile.enter()
             execute(sql.query("meta.begin"))
             outcomes = self._run(batch)
             if any(error is None for _, error in outcomes):
@@ -118,7 +172,7 @@ class Writer:
 
     def _run(self, batch: list[Unit]) -> list[Outcome]:
         tx = SqliteTx(self._connection, self._clock, self._statistics)
-        segments = list(_segments(batch))
+        segments = [batch] if len(batch) == 1 else list(_segments(batch))
         if len(segments) == 1:  # if it is refused, so is the transaction: no savepoint
             return self._tried(tx, segments[0])
         return [outcome for segment in segments for outcome in self._guarded(tx, segment)]

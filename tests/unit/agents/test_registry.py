@@ -26,7 +26,7 @@ def test_an_unknown_name_is_refused_with_the_nearest_and_the_way_on() -> None:
     with pytest.raises(AgentUnavailable) as caught:
         build_agent("cluade", {}, known=["claude"])
     assert "Did you mean 'claude'?" in caught.value.message
-    assert "perdure doctor" in caught.value.message
+    assert "[tool.perdure.agents.cluade]" in caught.value.message
     assert caught.value.details["known"] == ["claude", "local", "rehearsal"]
 
 

@@ -219,6 +219,11 @@ def test_a_schema_without_a_value_is_refused_and_never_answered_wrongly(schema: 
         sample(schema)
 
 
+def test_alternatives_may_be_plain_true_and_false() -> None:
+    assert sample({"anyOf": [False, {"const": 3}]}) == 3
+    assert isinstance(sample({"anyOf": [True]}), str)
+
+
 def test_references_with_siblings_all_of_and_type_lists_are_followed() -> None:
     schema = {
         "$defs": {"Base": {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}},

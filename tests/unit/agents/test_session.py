@@ -73,6 +73,22 @@ def test_after_a_stop_the_next_turn_runs() -> None:
     asyncio.run(scenario())
 
 
+def test_a_cancellation_that_nobody_asked_for_is_no_cancelled_turn_even_after_a_stop() -> None:
+    async def cancelled_from_inside() -> Turn:
+        raise asyncio.CancelledError
+
+    async def scenario() -> None:
+        turns, blocked = Turns(), Blocked()
+        prompt = asyncio.create_task(turns.run(blocked()))
+        await blocked.begun.wait()
+        await turns.stop()
+        await prompt
+        with pytest.raises(asyncio.CancelledError):
+            await turns.run(cancelled_from_inside())
+
+    asyncio.run(scenario())
+
+
 def test_a_second_turn_at_once_is_refused_and_the_first_goes_on() -> None:
     async def scenario() -> None:
         turns, blocked = Turns(), Blocked()

@@ -6,13 +6,14 @@ import os
 import subprocess
 from collections.abc import Iterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from perdure.host.census import MARK, Group, mark_of, marked_with, members_of
 from perdure.host.identity import here, identity_of
 
-pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/environ"), reason="reads /proc")
+pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
 MARKED = "7-7-census"
 
 
@@ -84,31 +85,31 @@ def test_a_stranger_who_leads_under_a_recycled_number_is_left_alone() -> None:
 
 
 def test_an_unmarked_member_without_our_leader_is_unprobeable() -> None:
-    script = 'env -u PERDURE_GROUP sh -c "echo up; exec cat" <&3 & exec 3<&-; exit 0'
-    reader, writer = os.pipe()
-    child = subprocess.Popen(
-        ["sh", "-c", f"exec 3<&{reader}; {script}"],
+    unmarked = "exec 3<&0; env -u PERDURE_GROUP sh -c 'echo up; exec cat' <&3 & exec cat"
+    leader = subprocess.Popen(
+        ["sh", "-c", unmarked],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         env={"PATH": os.environ["PATH"], MARK: MARKED},
         start_new_session=True,
-        pass_fds=[reader],
     )
-    identity = identity_of(child.pid)
+    assert leader.stdout is not None
+    assert leader.stdin is not None
+    assert leader.stdout.readline() == b"up\n"
+    identity = identity_of(leader.pid)
     assert identity is not None
-    assert child.stdout is not None
-    assert child.stdout.readline() == b"up\n"
-    child.wait()
+    group = Group(identity, MARKED)
+    assert len(members_of(group).ours) == 2
+    leader.kill()
+    leader.wait()
     try:
-        found = members_of(Group(identity, MARKED))
-        assert found.ours == ()
-        assert len(found.unprobeable) == 1
-        assert found
-        assert members_of(Group(identity, MARKED), owned=True).ours == found.unprobeable
+        found = members_of(group)
+        assert (found.ours, len(found.unprobeable)) == ((), 1)
+        assert members_of(group, owned=True).ours == found.unprobeable
     finally:
-        os.close(writer)
-        os.close(reader)
-        child.stdout.read()
-        child.stdout.close()
+        leader.stdin.close()  # the member reads the end of its input and leaves
+        leader.stdout.read()
+        leader.stdout.close()
 
 
 def test_no_prefix_marks_nobody() -> None:

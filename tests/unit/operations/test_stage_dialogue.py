@@ -135,8 +135,10 @@ def test_a_failed_prompt_may_be_caught_and_followed_by_another():
             seen.append((await stage.prompt("Two?")).text)
         return "end"
 
-    played = run_stages(body, FakeAgent(AgentError("Broken."), "fine"))
+    agent = FakeAgent(AgentError("Broken."), "fine", reopen=True)
+    played = run_stages(body, agent)
     assert played.seen == ["Stage plan failed: Broken.", "fine"]
+    assert [spec.reopen_id for spec in agent.opened] == [None, "fake-1"]  # the broken session was closed
     again = run_stages(body, FakeAgent(), events=played.events[:-1])
     assert again.seen == played.seen
 

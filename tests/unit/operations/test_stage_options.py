@@ -27,8 +27,10 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
     ("name", "given"),
     [
         ("agent", ""), ("agent", 3), ("model", []), ("fallback_models", "one"), ("fallback_models", [1]),
-        ("context", "new"), ("context", []), ("fork_from", 3), ("reads", "a.md"), ("reads", [3]), ("output", 3), ("cwd", ""),
-        ("output", "a\0b"), ("output_mode", "both"), ("tools", "read"), ("timeout", True), ("timeout", -1), ("timeout", "5"),
+        ("context", "new"), ("context", []), ("fork_from", 3), ("reads", "a.md"), ("reads", [3]), ("output", 3),
+        ("cwd", ""),
+        ("output", "a\0b"), ("output_mode", "both"), ("tools", "read"), ("timeout", True), ("timeout", -1),
+        ("timeout", "5"),
         ("idle_timeout", float("inf")), ("max_output", 1.5), ("max_output", 0), ("previous", 3), ("previous", [3]),
         ("steering_contract", 1), ("label", 3),
     ],
@@ -56,7 +58,9 @@ def test_options_that_need_each_other_are_checked_together():
 
 def test_the_digest_holds_what_was_written_and_nothing_else():
     plain = StageOptions.of({})
-    assert plain.digest("stage", "a", "p") == StageOptions.of({"model": None, "label": "shown"}).digest("stage", "a", "p")
+    assert plain.digest("stage", "a", "p") == StageOptions.of({"model": None, "label": "shown"}).digest(
+        "stage", "a", "p"
+    )
     assert plain.digest("stage", "a", "p") != plain.digest("stage", "a", "q")
     for given in ({"model": "m"}, {"timeout": 5}, {"schema": Plan}, {"reads": ["a"]}, {"idle_timeout": 600.0}):
         assert StageOptions.of(given).digest("stage", "a", "p") != plain.digest("stage", "a", "p")

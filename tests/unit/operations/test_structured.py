@@ -14,11 +14,15 @@ from perdure.operations.structured import AnswerUnfit, correction, parse, value_
 from perdure.shapes import schema_of
 
 json_values = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(), lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner)
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
 )
 
 
-@given(json_values, st.sampled_from(["```json\n{}\n```", "Well.\n\n```json\n{}\n```\nBye.", "~~~\n{}\n~~~", "{}", "\n {}\n"]))
+@given(
+    json_values,
+    st.sampled_from(["```json\n{}\n```", "Well.\n\n```json\n{}\n```\nBye.", "~~~\n{}\n~~~", "{}", "\n {}\n"]),
+)
 def test_every_value_is_found_in_every_usual_form(value, form):
     text = json.dumps(value)
     assert parse(form.replace("{}", text)) == value
@@ -35,7 +39,7 @@ def test_every_value_is_found_in_every_usual_form(value, form):
         ("```json\n{'a': 1}\n```", "cannot be parsed"),
         ("```json\nNaN\n```", "NaN is not JSON"),
         ("```json\n" + "[" * 100_000 + "\n```", "cannot be parsed"),
-        ("{\"a\": 1} and more", "cannot be parsed"),
+        ('{"a": 1} and more', "cannot be parsed"),
     ],
 )  # fmt: skip
 def test_a_message_without_one_value_is_refused_saying_why(text, said):

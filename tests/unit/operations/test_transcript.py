@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
-import pytest
-
 from perdure.agents.session import AgentEvent
 from perdure.errors import StorageUnavailable
-from perdure.operations import transcript
 from perdure.operations.transcript import ENTRY_CHARS_MAX, READY_MAX, Transcript
 from tests.bed.stages import StageLoop
 
@@ -20,7 +17,7 @@ class FakeTx:
         self.rows = rows
 
     def one(self, name, **params):
-        return (1, 1)
+        return (1, 1, "run")
 
     def run_rows(self, name, rows):
         self.rows.append([row[3:5] for row in rows])
@@ -36,11 +33,6 @@ class FakeStore:
         if self.broken:
             raise StorageUnavailable("The disk is full.")
         unit(FakeTx(self.writes))
-
-
-@pytest.fixture(autouse=True)
-def place(monkeypatch):
-    monkeypatch.setattr(transcript.transcripts, "place_of", lambda tx, run_id: type("Place", (), {"run": 1}))
 
 
 def play(scenario, store):

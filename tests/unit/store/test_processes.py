@@ -7,23 +7,36 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
-from perdure.errors import LeaseHeld, StaleLease
+from perdure.errors import LeaseHeld, StaleLease, StorageUnavailable
 from perdure.host.identity import here
-from perdure.store import open_database
+from perdure.store import open_database, writer
 from perdure.store.journal import Journal
+from perdure.store.turnstile import Turnstile
 from tests.bed.stores import ROOT, done, item, owned
 
 PROGRAM = Path(__file__).with_name("writer_process.py")
 WAIT_S = 30
 
 
+@pytest.fixture(autouse=True)
+def no_process_is_left():
+    yield
+    for child in Child.started:
+        child.end()
+    Child.started.clear()
+
+
 class Child:
     """A process that runs one verb of writer_process.py."""
 
+    started: ClassVar = []
+
     def __init__(self, verb, path, *args):
+        self.started.append(self)
         command = [sys.executable, str(PROGRAM), verb, str(path), *map(str, args)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
 
@@ -36,16 +49,12 @@ class Child:
         self.process.stdin.write(text + "\n")
         self.process.stdin.flush()
 
-    def kill(self):
+    def end(self):
+        """Kill it; the lines it still said."""
         self.process.kill()
-        self.rest()
-
-    def rest(self):
-        try:
-            return self.process.communicate(timeout=WAIT_S)[0].split("\n")
-        finally:
-            self.process.kill()
-            self.process.wait()
+        if self.process.stdout.closed:
+            return []
+        return self.process.communicate(timeout=WAIT_S)[0].split("\n")
 
 
 @pytest.fixture
@@ -75,8 +84,6 @@ def test_of_two_processes_that_acquire_at_once_one_gets_the_lease(path):
     for child in children:
         child.say("go")
     assert sorted(child.line() for child in children) == ["LeaseHeld", "epoch 2"]
-    for child in children:
-        child.kill()
 
 
 def test_the_run_of_a_killed_process_is_taken_over_at_once(path):
@@ -88,7 +95,7 @@ def test_the_run_of_a_killed_process_is_taken_over_at_once(path):
             await journal.acquire(ROOT, "two", process=here())
 
     in_store(path, still_held)
-    child.kill()
+    child.end()
 
     async def taken(journal):
         return (await journal.acquire(ROOT, "two", process=here())).epoch
@@ -117,7 +124,43 @@ def test_a_stopped_process_keeps_its_lease_and_is_fenced_once_another_took_it(pa
     os.kill(child.process.pid, signal.SIGCONT)
     child.say("append")
     assert child.line() == StaleLease.__name__
-    child.kill()
+
+
+def test_a_process_stopped_with_the_turn_makes_others_fail_after_a_bound_not_hang(path, monkeypatch):
+    monkeypatch.setattr(writer, "TURN_SECONDS_MAX", 0.2)
+
+    async def scenario(journal):
+        lease = await owned(journal)
+        blocker = Turnstile(path)
+        blocker.enter()
+        with pytest.raises(StorageUnavailable, match="kept the database"):
+            await journal.append(lease, item(done(1)))
+        with pytest.raises(StorageUnavailable, match="kept the database"):
+            await journal.append(lease, item(done(2)))
+        blocker.leave()
+        blocker.close()
+        assert (await journal.append(lease, item(done(3)))).stored.seq == 1
+
+    in_store(path, scenario)
+
+
+def test_a_database_closes_though_another_process_keeps_the_turn(path, monkeypatch):
+    monkeypatch.setattr(writer, "TURN_SECONDS_MAX", 0.2)
+
+    async def made(journal):
+        await owned(journal)
+
+    in_store(path, made)
+    blocker = Turnstile(path)
+    blocker.enter()
+
+    async def scenario(journal):
+        with pytest.raises(StorageUnavailable):
+            await journal.acquire(ROOT, "two")
+
+    in_store(path, scenario)
+    blocker.leave()
+    blocker.close()
 
 
 @pytest.mark.slow
@@ -127,8 +170,7 @@ def test_twenty_kills_lose_no_acknowledged_row_and_leave_no_gap(path):
         child = Child("append", path, ROOT)
         for _ in range(25):  # the kill then falls at any instant of an append
             acknowledged = max(acknowledged, int(child.line()))
-        child.process.kill()
-        told = [int(line) for line in child.rest()[:-1] if line.isdigit()]
+        told = [int(line) for line in child.end()[:-1]]
         acknowledged = max([acknowledged, *told])
 
     async def scenario(journal):
@@ -153,8 +195,6 @@ def test_eight_processes_share_one_file_fairly(path):
     for child in children:
         child.say("go")
     results = [child.line().split() for child in children]
-    for child in children:
-        child.rest()
     counts, waits = [int(count) for count, _ in results], [float(wait) for _, wait in results]
     assert min(counts) >= 0.5 * sum(counts) / len(counts), counts
     # Eight commits of a slow shared disk; without the turnstile some process waits for seconds.

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import os
+import sys
 from argparse import Namespace
 from collections.abc import Callable
 from importlib import import_module
@@ -90,7 +92,8 @@ def execute(arguments: Namespace, build: Callable[..., Parts]) -> int:
         return out.refuse(error)
     except KeyboardInterrupt:
         return output.INTERRUPTED
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader, `head` perhaps, has enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return output.OK
     except Exception as error:  # noqa: BLE001  top of the process
         return out.crash(error)

@@ -65,7 +65,7 @@ def _draw_error(out: Output, error: dict[str, Any]) -> None:
 
 def tally(view: RunView, replayed: int | None) -> str:
     """`12 steps, 3 replayed, 1m 20s, 1200 tokens`."""
-    words = [f"{view.nodes_done} step{'' if view.nodes_done == 1 else 's'}"]
+    words = [text.count(view.nodes_done, "step")]
     words += [f"{replayed} replayed"] if replayed else []
     words.append(text.duration(view.elapsed_ms))
     tokens = view.tokens_in + view.tokens_out

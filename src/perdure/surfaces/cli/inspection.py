@@ -52,7 +52,7 @@ def _draw_status(out: Output, views: list[RunView]) -> None:
             f"{text.ICONS.get(view.display_status, ' ')} {view.display_status.replace('_', ' ')}",
             view.run_id,
             text.duration(view.elapsed_ms),
-            f"{view.nodes_done} steps",
+            text.count(view.nodes_done, "step"),
             view.name,
         )
         for view in views

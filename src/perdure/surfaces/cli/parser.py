@@ -87,7 +87,7 @@ def _add_execution(verbs: _Verbs[argparse.ArgumentParser], common: argparse.Argu
         verb.add_argument("--detach", action="store_true", help="own the run in the background and return")
         verb.add_argument("--agent", metavar="NAME", help="the agent of stages that name none")
         verb.add_argument("--no-input", action="store_true", help="fail at a question instead of waiting for a person")
-        verb.add_argument("--budget", metavar="KEY=VALUE", action="append", default=[], help="for example stages=4")
+        verb.add_argument("--budget", action="append", default=[], help=argparse.SUPPRESS)  # refused in words, for now
         verb.add_argument("--on-drift", choices=("stop", "rerun"), default="stop", help="when the code changed")
         verb.add_argument("--seed", type=int, default=0, help="of the rehearsal agent")
 

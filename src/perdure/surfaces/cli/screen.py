@@ -130,9 +130,11 @@ class PlainScreen:
             self._run_status = view.display_status
             self._print(header(view, colour=False))
         wanted = set(touched)
-        for stage in view.stages or ():
-            is_new = self._stage_status.get(stage.stage_id) != stage.display_status
-            if (stage.run_id, stage.position) in wanted and is_new:
+        shown = [stage for stage in view.stages or () if (stage.run_id, stage.position) in wanted]
+        if len(shown) < len(wanted):
+            self._print(f"  +{len(wanted) - len(shown)} more")
+        for stage in shown:
+            if self._stage_status.get(stage.stage_id) != stage.display_status:
                 self._stage_status[stage.stage_id] = stage.display_status
                 said = [f"{stage.display_status.replace('_', ' ')}", activity(stage)]
                 took = f"  {text.duration(stage.elapsed_ms)}" if stage.ended_at else ""

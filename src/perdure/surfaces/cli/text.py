@@ -65,6 +65,11 @@ def duration(ms: int | None) -> str:
     return f"{seconds // 3600}h {seconds % 3600 // 60:02}m"
 
 
+def count(number: int, noun: str) -> str:
+    """`1 step`, `2 steps`."""
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
 def money(nanos: int) -> str:
     """Nano-dollars as dollars."""
     return f"${nanos / 1e9:.4f}"
