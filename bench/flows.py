@@ -12,21 +12,27 @@ LONG_S = 86_400
 
 
 class Milestone:
-    """Tells the bench, outside the run, that the body got somewhere; `at` is when, in seconds."""
+    """Tells the bench, outside the run, that the body got somewhere. One waiter at a time, on any loop."""
 
     def __init__(self) -> None:
-        self.passed, self.at = asyncio.Event(), 0.0
+        self._at: float | None = None
+        self._waiter: asyncio.Future[None] | None = None
 
     def reach(self) -> None:
         """Called by the body."""
-        self.at = time.perf_counter()
-        self.passed.set()
+        self._at = time.perf_counter()
+        if self._waiter is not None:
+            self._waiter.set_result(None)
 
     async def wait(self) -> float:
-        """Called by the bench; then the milestone can be reached again."""
-        await self.passed.wait()
-        self.passed.clear()
-        return self.at
+        """Called by the bench: when it was reached, in seconds; then it can be reached again."""
+        if self._at is None:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+            self._waiter = None
+        assert self._at is not None
+        at, self._at = self._at, None
+        return at
 
 
 class Laps:

@@ -30,7 +30,10 @@ async def _measure(steps: int, rounds: int) -> list[Row]:
                 cpus.append((time.process_time() - cpu) / steps * 1e6)
     ratio = median_ratio(rates, bare)
     return [
-        Row(name="sequential steps", value=median(rates), unit="1/s", baseline=median(bare), ratio=ratio, note=f"{median(cpus):.0f} us of CPU each"),
+        Row(
+            name="sequential steps", value=median(rates), unit="1/s", baseline=median(bare), ratio=ratio,
+            note=f"{median(cpus):.0f} us of CPU each",
+        ),
         Row(
             name="sequential steps / bare commits", value=ratio, unit="x", goal=0.85, floor=0.6, baseline=median(bare),
             ratio=ratio,

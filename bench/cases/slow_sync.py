@@ -47,7 +47,7 @@ def measure(*, full: bool) -> list[Row]:
     """The loss in percent."""
     vfs = SlowVfs()
     try:
-        return run_on_lanes(_measure(each=10 if full else 3, rounds=11 if full else 5))  # type: ignore[no-any-return]
+        return run_on_lanes(_measure(each=10 if full else 4, rounds=13 if full else 7))  # type: ignore[no-any-return]
     finally:
         vfs.unregister()
 
@@ -58,8 +58,9 @@ async def _measure(each: int, rounds: int) -> list[Row]:
     with scratch() as folder:
         async with bed(folder) as here:
             await run_many(here, IN_FLIGHT, 1)
-            for _ in range(rounds):
-                for extra_s, rates in ((0.0, normal), (EXTRA_S, slow)):
+            for turn in range(rounds):
+                pair = [(0.0, normal), (EXTRA_S, slow)]
+                for extra_s, rates in pair if turn % 2 else reversed(pair):
                     SlowFile.extra_s = extra_s
                     began = time.perf_counter()
                     await run_many(here, IN_FLIGHT, each)

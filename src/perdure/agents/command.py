@@ -95,7 +95,7 @@ class CommandAgent:
             find_command(self.command[0], env, cwd)
         except FileNotFoundError as error:
             raise AgentUnavailable(
-                f"Agent {self.name!r} cannot start: {error} Install it, or correct its command..",
+                f"Agent {self.name!r} cannot start: {error} Install it, or correct its command.",
                 agent=self.name,
                 command=self.command[0],
             ) from error

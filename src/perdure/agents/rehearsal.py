@@ -61,7 +61,7 @@ class RehearsalAgent:
         if not seed and script is None:
             return self
         agent = RehearsalAgent(self.name, seed or self._seed, self._script if script is None else load_script(script))
-        agent._turns_begun = self._turns_begun  # noqa: SLF001  turns are counted across the sessions of a run
+        agent._turns_begun = self._turns_begun  # turns are counted across the sessions of a run
         return agent
 
     def begin_turn(self, spec: SessionSpec) -> int:

@@ -136,8 +136,10 @@ class _Sampler:
             found = found[name]
         return {} if found is True else dict(found)
 
-    def _pick(self, options: list[Any], depth: int) -> Schema:
-        options = [{} if option is True else option for option in options if option is not False]
+    def _pick(self, alternatives: list[Schema | bool], depth: int) -> Schema:
+        options = [{} if one is True else one for one in alternatives if one is not False]
+        if not options:
+            raise SampleImpossible("The schema has a choice of nothing.")
         if any(option.get("type") == "number" for option in options):
             # A number, or a text without any rule: how pydantic writes Decimal, which takes not any text.
             options = [option for option in options if option != {"type": "string"}]

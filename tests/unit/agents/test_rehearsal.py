@@ -88,6 +88,21 @@ def test_the_script_writes_files_and_runs_commands_in_the_stages_folder(tmp_path
     assert (tmp_path / "c.txt").read_text() == "hello"
 
 
+def test_a_runs_own_script_and_seed_come_before_the_agents_and_turns_are_counted_on(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        one = agent({"*": {"text": "the agent's"}}, seed=1)
+        assert (await ask(one, spec(tmp_path))).text == "the agent's"
+        own = spec(tmp_path, options={"script": {"*": [{"text": "first"}, {"text": "second"}]}})
+        assert (await ask(one, own)).text == "second"
+        plain = agent()
+        seeded = [
+            (await ask(plain, spec(tmp_path, f"s{n}", schema=SCHEMA, options={"seed": n}))).value for n in range(3)
+        ]
+        assert seeded != [(await ask(agent(), spec(tmp_path, f"s{n}", schema=SCHEMA))).value for n in range(3)]
+
+    asyncio.run(scenario())
+
+
 def test_a_link_does_not_lead_the_script_out_of_the_folder(tmp_path: Path) -> None:
     inside, outside = tmp_path / "in", tmp_path / "out"
     inside.mkdir()

@@ -212,6 +212,7 @@ def test_both_branches_of_a_boolean_come_up() -> None:
         {"$ref": "#/$defs/Self", "$defs": {"Self": {"$ref": "#/$defs/Self"}}},
         {"type": "string", "pattern": "^(a)\\1b{3}$", "maxLength": 2},
         {"type": "string", "pattern": "("},
+        {"anyOf": [False]},
     ],
 )
 def test_a_schema_without_a_value_is_refused_and_never_answered_wrongly(schema: Any) -> None:
