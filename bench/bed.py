@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import shutil
-import tempfile
-from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -18,24 +15,6 @@ from perdure.engine.engine import Ending, Engine, Execution, RunOptions
 from perdure.engine.loop import LaneLoop
 from perdure.errors import AgentUnavailable
 from perdure.store import LocalDatabase, open_database
-
-
-def cache_folder() -> Path:
-    """Where environments of peers and scratch files live. Not the temporary folder, which is often no disk."""
-    given = Path(os.environ.get("XDG_CACHE_HOME", ""))
-    return (given if given.is_absolute() else Path.home() / ".cache") / "perdure-bench"
-
-
-@contextmanager
-def scratch() -> Iterator[Path]:
-    """A folder that is gone afterwards."""
-    parent = cache_folder() / "scratch"
-    parent.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(dir=parent))
-    try:
-        yield folder
-    finally:
-        shutil.rmtree(folder)
 
 
 @dataclass(frozen=True, slots=True)

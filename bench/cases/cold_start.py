@@ -7,8 +7,8 @@ import sys
 import time
 from statistics import median
 
-from bench.bed import scratch
 from bench.command import Command
+from bench.folders import scratch
 from bench.row import Row, median_ratio
 
 

@@ -6,8 +6,9 @@ import asyncio
 from pathlib import Path
 from statistics import median
 
-from bench.bed import Bed, bed, checked, run_on_lanes, scratch
+from bench.bed import Bed, bed, checked, run_on_lanes
 from bench.flows import Laps, growing, laps, milestone
+from bench.folders import scratch
 from bench.row import Row, median_ratio
 
 YOUNG, LAP = 1_000, 200

@@ -8,8 +8,9 @@ from statistics import median
 
 import apsw
 
-from bench.bed import Bed, bed, run_on_lanes, scratch
+from bench.bed import Bed, bed, run_on_lanes
 from bench.flows import three
+from bench.folders import scratch
 from bench.probe import bare_file, commits_per_s
 from bench.row import Row, median_ratio
 

@@ -10,9 +10,10 @@ import sys
 import time
 from pathlib import Path
 
-from bench.bed import Bed, bed, run_on_lanes, scratch
+from bench.bed import Bed, bed, run_on_lanes
 from bench.command import Command
 from bench.flows import parked
+from bench.folders import scratch
 from bench.row import Row, unmeasured
 
 RUNS = 1_000

@@ -6,8 +6,9 @@ import asyncio
 import time
 from statistics import median
 
-from bench.bed import bed, run_on_lanes, scratch
+from bench.bed import bed, run_on_lanes
 from bench.flows import WORK_S, fan
+from bench.folders import scratch
 from bench.probe import bare_file, commits_per_s
 from bench.row import Row, median_ratio
 

@@ -9,7 +9,8 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import mean
 
-from bench.bed import bed, run_on_lanes, scratch
+from bench.bed import bed, run_on_lanes
+from bench.folders import scratch
 from bench.row import Row
 
 PROCESSES = 8

@@ -7,8 +7,9 @@ import time
 from pathlib import Path
 from statistics import median
 
-from bench.bed import bed, run_on_lanes, scratch
+from bench.bed import bed, run_on_lanes
 from bench.flows import milestone, recorded
+from bench.folders import scratch
 from bench.probe import read_us_per_row
 from bench.row import Row, median_ratio
 

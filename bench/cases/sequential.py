@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from statistics import median
 
-from bench.bed import bed, run_on_lanes, scratch
+from bench.bed import bed, run_on_lanes
 from bench.flows import sequential
+from bench.folders import scratch
 from bench.probe import bare_file, commits_per_s
 from bench.row import Row, median_ratio
 

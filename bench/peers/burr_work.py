@@ -42,7 +42,8 @@ def run(persister: Any, name: str, steps: int) -> None:
 
 def main() -> None:
     persister = SQLitePersister(str(FOLDER / "burr.db"), "burr")
-    persister.connection.execute("PRAGMA journal_mode = WAL")
+    if sys.argv[3:] == ["burr-wal"]:
+        persister.connection.execute("PRAGMA journal_mode = WAL")
     persister.connection.execute("PRAGMA synchronous = FULL")
     persister.initialize()
     run(persister, "warm", 20)

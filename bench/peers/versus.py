@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Sequence
 from typing import Final
 
-from bench.bed import scratch
-from bench.peers.environment import Peer, python_of
+from bench.folders import scratch
+from bench.peers.environment import PEERS, Peer, python_of
 from bench.row import Row, unmeasured
 
 WORK_S_MAX: Final = 900
@@ -26,7 +26,7 @@ def measure(peer: Peer, *, full: bool) -> list[Row]:
     try:
         python = python_of(peer)
         with scratch() as folder:
-            command = [str(python), str(peer.script), str(folder), "full" if full else "quick"]
+            command = [str(python), str(peer.script), str(folder), "full" if full else "quick", peer.name]
             done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=WORK_S_MAX, check=False)
         if done.returncode:
             raise RuntimeError((done.stderr.strip().splitlines() or ["it failed without a word"])[-1])
@@ -34,7 +34,7 @@ def measure(peer: Peer, *, full: bool) -> list[Row]:
     except (RuntimeError, OSError, ValueError, subprocess.SubprocessError) as error:
         return [unmeasured(f"peer {peer.name}", str(error))]
     return [
-        Row(name=f"peer {peer.name}: {name}", value=value, unit=FIGURES[name][0], note=peer.durability)
+        Row(name=f"peer {peer.name}: {name}", value=value, unit=FIGURES[name][0], note=peer.note)
         for name, value in figures.items()
     ]
 
@@ -50,7 +50,8 @@ def against_best(rows: Sequence[Row]) -> list[Row]:
 
 
 def _against_best(work: str, unit: str, mine: float | None, rows: Sequence[Row]) -> Row | None:
-    theirs = [(row.value, row.name) for row in rows if row.name.endswith(f": {work}") and row.value is not None]
+    names = {f"peer {peer.name}: {work}" for peer in PEERS if peer.is_as_shipped}
+    theirs = [(row.value, row.name) for row in rows if row.name in names and row.value is not None]
     if mine is None or not theirs:
         return None
     value, name = max(theirs) if unit == "1/s" else min(theirs)

@@ -12,7 +12,8 @@ events, a default message (its docstring), and `details` with the offending valu
     │                       RunDeleted, FormatTooNew, JournalCorrupt, JournalClosed, ExecutionRetired,
     │                       StorageUnavailable (retryable)
     ├ ReplayMismatch        the record and the code differ
-    ├ AgentError            AgentUnavailable, AgentProtocolError, AgentTimedOut
+    ├ TimedOut              a tool or a stage
+    ├ AgentError            AgentUnavailable, AgentProtocolError
     ├ OperationFailed       StageFailed, ToolFailed, ChildFailed: what a workflow body may catch
     ├ HumanInputUnavailable
     └ ControlRefused        a control verb's refusal (spec/control.md 4)
@@ -186,6 +187,10 @@ class StorageUnavailable(JournalError):
 # --- replay, agents, operations
 
 
+class TimedOut(PerdureError):
+    """It took longer than its timeout."""
+
+
 class ReplayMismatch(PerdureError):
     """The code asks for something else than the record holds."""
 
@@ -202,12 +207,6 @@ class AgentProtocolError(AgentError):
     """The agent broke its protocol."""
 
     code = "agent_protocol"
-
-
-class AgentTimedOut(AgentError):
-    """The agent took too long."""
-
-    code = "timed_out"
 
 
 class OperationFailed(PerdureError):

@@ -11,7 +11,7 @@ failures); with it a re-run has a key of its own while "the first writer wins" s
 
 from __future__ import annotations
 
-from typing import Any, Final, Union
+from typing import Any, Final, Union, get_args
 
 import msgspec
 from msgspec import UNSET, Raw, Struct, UnsetType
@@ -50,7 +50,7 @@ class Event(Struct, frozen=True, omit_defaults=True, kw_only=True):
         raise NotImplementedError
 
 
-class RunStarted(Event):
+class RunStarted(Event, frozen=True):
     """The run exists: what it runs, with which inputs. A child's carries its place."""
 
     name: str
@@ -66,7 +66,7 @@ class RunStarted(Event):
         return "run"
 
 
-class StatusChanged(Event):
+class StatusChanged(Event, frozen=True):
     """The run moved to another status. `output` is set with `completed` and with an exit that gave one."""
 
     status: RunStatus
@@ -87,7 +87,7 @@ class StatusChanged(Event):
         return f"st:{self.number}"
 
 
-class NodeStarted(Event):
+class NodeStarted(Event, frozen=True):
     """A step began. `parents` are the positions of the steps it follows (spec/authoring.md 2, lanes)."""
 
     position: str
@@ -108,7 +108,7 @@ class NodeStarted(Event):
         return f"s:{self.position}" + (f"~{self.take}" if self.take else "")
 
 
-class NodeFinished(Event):
+class NodeFinished(Event, frozen=True):
     """A step's outcome, final. `start` is set when the step was so quick that no NodeStarted was written."""
 
     position: str
@@ -125,7 +125,7 @@ class NodeFinished(Event):
         return f"f:{self.position}" + (f"~{self.take}" if self.take else "")
 
 
-class NodeAbandoned(Event):
+class NodeAbandoned(Event, frozen=True):
     """The code no longer waits for this step (a sibling failed, a timeout, an exit). No outcome: shown only."""
 
     position: str
@@ -139,7 +139,7 @@ class NodeAbandoned(Event):
         return f"a:{self.position}:{self.epoch}"
 
 
-class NodeJoined(Event):
+class NodeJoined(Event, frozen=True):
     """Many branches met: one join node stands for them, so that a node has few parents."""
 
     position: str
@@ -150,7 +150,7 @@ class NodeJoined(Event):
         return f"j:{self.position}"
 
 
-class ValueRecorded(Event):
+class ValueRecorded(Event, frozen=True):
     """The outcome of ctx.now, random, uuid, usage: a value the code asked for. Not drawn in the graph."""
 
     position: str
@@ -166,7 +166,7 @@ class ValueRecorded(Event):
         return f"f:{self.position}" + (f"~{self.take}" if self.take else "")
 
 
-class TimerFired(Event):
+class TimerFired(Event, frozen=True):
     """A timer of the author's own code (asyncio.sleep, timeout, wait_for) fired."""
 
     position: str
@@ -179,7 +179,7 @@ class TimerFired(Event):
         return f"t:{self.position}" + (f"~{self.take}" if self.take else "")
 
 
-class Patched(Event):
+class Patched(Event, frozen=True):
     """`ctx.patched(name)` was asked; `new` is the side this run takes for ever."""
 
     name: str
@@ -190,7 +190,7 @@ class Patched(Event):
         return f"p:{self.name}"
 
 
-class AttemptFailed(Event):
+class AttemptFailed(Event, frozen=True):
     """One attempt of a step failed and another follows. For inspection."""
 
     position: str
@@ -203,7 +203,7 @@ class AttemptFailed(Event):
         return f"x:{self.position}:{self.epoch}:{self.attempt}"
 
 
-class SessionBound(Event):
+class SessionBound(Event, frozen=True):
     """The stage talks in this agent session; durable before the first prompt (spec/authoring.md 5)."""
 
     position: str
@@ -217,7 +217,7 @@ class SessionBound(Event):
         return f"b:{self.position}~{self.take}:{self.session_id}"
 
 
-class UsageRecorded(Event):
+class UsageRecorded(Event, frozen=True):
     """What a stage has used so far: absolute counts, tokens and integer nano-dollars."""
 
     position: str
@@ -232,7 +232,7 @@ class UsageRecorded(Event):
         return f"u:{self.position}:{self.epoch}:{self.number}"
 
 
-class PromptAsked(Event):
+class PromptAsked(Event, frozen=True):
     """A question to a person is open. `generation` counts how often it was opened."""
 
     position: str
@@ -249,7 +249,7 @@ class PromptAsked(Event):
         return f"q:{self.prompt_id}:{self.generation}"
 
 
-class PromptAnswered(Event):
+class PromptAnswered(Event, frozen=True):
     """A person answered; the value is the node's outcome too (its NodeFinished follows in the same transaction)."""
 
     position: str
@@ -263,7 +263,7 @@ class PromptAnswered(Event):
         return f"qa:{self.prompt_id}"
 
 
-class PromptReleased(Event):
+class PromptReleased(Event, frozen=True):
     """A question was withdrawn without an answer."""
 
     position: str
@@ -281,7 +281,7 @@ AnyEvent = Union[
     Patched, AttemptFailed, SessionBound, UsageRecorded, PromptAsked, PromptAnswered, PromptReleased,
 ]  # fmt: skip
 
-TYPES: Final[dict[str, type[Event]]] = {snake(cls.__name__): cls for cls in AnyEvent.__args__}
+TYPES: Final[dict[str, type[Event]]] = {snake(cls.__name__): cls for cls in get_args(AnyEvent)}
 NAMES: Final[dict[type[Event], str]] = {cls: name for name, cls in TYPES.items()}
 _DECODERS: Final = {name: msgspec.json.Decoder(cls, strict=True) for name, cls in TYPES.items()}
 _ENCODER: Final = msgspec.json.Encoder()

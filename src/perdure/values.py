@@ -214,7 +214,8 @@ _SECRET_NAMES: Final = ("KEY", "TOKEN", "SECRET", "PASSWORD")
 
 # What every pattern above needs somewhere: most texts have none of it and are done after one look.
 _SUSPECT: Final = re.compile(
-    r"(?i)://|eyJ|sk-|gh[pousr]_|github_pat|xox|akia|aiza|api_?key|token|credential|secret|password|cookie|bearer|basic|private key"
+    r"(?i)://|eyJ|sk-|gh[pousr]_|github_pat|xox|akia|aiza|api_?key|token|credential|secret|password|cookie|bearer|basic"
+    r"|private key"
 )
 
 

@@ -17,7 +17,7 @@ from perdure.definitions import workflow
 from perdure.engine.loop import LaneLoop
 from perdure.engine.runner import Ending, Run
 from perdure.engine.tree import RunOptions, Services, Tree, records_of
-from perdure.events import RunStarted, Stored, decode, encode, NAMES
+from perdure.events import NAMES, RunStarted, Stored, decode, encode
 from perdure.graph.lanes import LANE
 from perdure.store.journal import Appended, Exists, Item, Lease
 from perdure.values import raw
@@ -172,7 +172,9 @@ def play(
         return Result(None, journal.events, world, warnings, loop.turn, journal.commits)
     if not task.done():
         GRAVEYARD.append((loop, asyncio.all_tasks(loop), task, run, tree))
-        raise AssertionError(f"stalled at virtual {loop.now - 1000:.1f} s; open: {list(run.open_calls)}; {run.order.__dict__}")
+        raise AssertionError(
+            f"stalled at virtual {loop.now - 1000:.1f} s; open: {list(run.open_calls)}; {run.order.__dict__}"
+        )
     guard.cancel()
     ending = task.result()
     loop.close()

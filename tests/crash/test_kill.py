@@ -24,7 +24,7 @@ from tests.bed.cli import CommandLine, until
 KILLS = 30
 STEPS, STAGES = 200, 5
 
-FLOW = '''
+FLOW = """
 import asyncio
 import os
 
@@ -64,7 +64,7 @@ async def beats(ctx: Context, log: str) -> int:
     for n in range(100_000):
         await ctx.tool(write, n, log)
     return 1
-'''
+"""
 
 
 @pytest.fixture
@@ -217,7 +217,7 @@ def test_an_owner_stopped_past_its_lease_writes_nothing_more_once_it_wakes(perdu
 def stopped_between_commits(pid: int, database: Path) -> bool:
     """Stop a process, but not in the middle of a write: SQLite's lock would then be held by a process that sleeps."""
     os.kill(pid, signal.SIGSTOP)
-    with open(f"{database}-gate", "rb") as gate, open(f"{database}-turn", "rb") as turn:
+    with Path(f"{database}-gate").open("rb") as gate, Path(f"{database}-turn").open("rb") as turn:
         try:
             for lock in (gate, turn):
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

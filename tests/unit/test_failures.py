@@ -52,7 +52,7 @@ def caused(error, cause):
         (RateLimitError(), "rate_limited"),
         (TimeoutError(), "provider_unavailable"),
         (ConnectionResetError(), "provider_unavailable"),
-        (errors.AgentTimedOut("too slow"), "timed_out"),
+        (errors.TimedOut("too slow"), "timed_out"),
         (errors.AgentError("said no", code="quota_exceeded"), "quota_limited"),
         (asyncio.CancelledError(), "cancelled"),
     ],

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perdure.agents.session import AgentEvent, Capabilities, Emit, SessionSpec, Turn, Turns
-from perdure.errors import AgentError, AgentProtocolError, AgentTimedOut, AgentUnavailable, ConfigInvalid
+from perdure.errors import AgentError, AgentProtocolError, AgentUnavailable, ConfigInvalid, TimedOut
 from perdure.host.processes import ShellResult, environment, find_command, run_to_end, spawn
 from perdure.ids import new_id
 
@@ -167,7 +167,7 @@ class CommandSession:
         try:
             return await run_to_end(process, data, agent.timeout, ANSWER_BYTES_MAX, self._say)
         except TimeoutError as error:
-            raise AgentTimedOut(
+            raise TimedOut(
                 f"Agent {agent.name!r} took longer than {agent.timeout:g} s and was ended. Raise timeout in its "
                 "settings, or give it less to do.",
                 agent=agent.name,

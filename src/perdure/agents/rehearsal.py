@@ -20,13 +20,13 @@ from msgspec import UNSET
 from perdure.agents.sample import sample
 from perdure.agents.script import Script, ScriptFailure, ScriptTurn, load_script
 from perdure.agents.session import AgentEvent, Capabilities, Emit, SessionSpec, Turn, Turns, TurnUsage
-from perdure.errors import AgentError, AgentProtocolError, AgentTimedOut, AgentUnavailable, ConfigInvalid
+from perdure.errors import AgentError, AgentProtocolError, AgentUnavailable, ConfigInvalid, PerdureError, TimedOut
 from perdure.host.processes import shell
 
 STAGES_COUNTED_MAX: Final = 100_000
 COMMAND_SECONDS_MAX: Final = 600.0
 _PROMPT_SHOWN: Final = 80  # characters of the prompt in a made-up answer
-_FAILURES: Final = {kind.code: kind for kind in (AgentProtocolError, AgentTimedOut, AgentUnavailable)}
+_FAILURES: Final = {kind.code: kind for kind in (AgentProtocolError, TimedOut, AgentUnavailable)}
 
 
 def build(name: str, settings: Mapping[str, Any]) -> RehearsalAgent:
@@ -162,7 +162,7 @@ def _write(folder: Path, path: str, content: str) -> None:
     target.write_text(content, encoding="utf-8")
 
 
-def _failed(fail: ScriptFailure, spec: SessionSpec) -> AgentError:
+def _failed(fail: ScriptFailure, spec: SessionSpec) -> PerdureError:
     kind = _FAILURES.get(fail.code, AgentError)
     error = kind(fail.message, stage=spec.stage, rehearsal=True)
     if kind is AgentError:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw, Struct
 
@@ -46,7 +46,7 @@ class Attention:
         self._seen = -1
 
     async def watch(self, owned: Callable[[], Iterable[str]], apply: Callable[[Request], Awaitable[None]]) -> None:
-        """Look for ever; `apply` is called for each request to one of the `owned` root runs, in the order of posting."""
+        """Look for ever; `apply` is called, in the order of posting, for each request to one of the `owned` roots."""
         quiet_s = 0.0
         while True:
             await asyncio.sleep(POLL_S)
@@ -110,9 +110,14 @@ class Attention:
             return
         lease = run.tree.lease
         run.log.note(
-            run, PromptReleased(position=call.position, prompt_id=prompt.prompt_id, generation=prompt.generation, reason="not needed")
+            run,
+            PromptReleased(
+                position=call.position, prompt_id=prompt.prompt_id, generation=prompt.generation, reason="not needed"
+            ),
         )
-        await self._database.write(lambda tx: prompts.release(tx, lease, prompt.prompt_id, prompt.generation, "not needed"))
+        await self._database.write(
+            lambda tx: prompts.release(tx, lease, prompt.prompt_id, prompt.generation, "not needed")
+        )
 
 
 def _answer(prompt: Prompt) -> Answer:

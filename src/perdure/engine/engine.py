@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 __all__ = ["Ending", "Engine", "Execution", "RunOptions"]
 
 _logger = logging.getLogger("perdure.engine")
-_STORED_OPTIONS: Final = ("agent", "stages_max", "on_prompt", "seed", "script")
+_STORED_OPTIONS: Final = ("agent", "stages_max", "seed", "script")
 
 
 class Execution:
@@ -123,7 +123,8 @@ class Engine:
         """Write a new run that nobody owns yet; its id. Nothing of it was executed."""
         lease, _, _ = await self._create(workflow, inputs, options, running=False)
         await self._journal.release(lease)
-        return lease.root_run_id
+        run_id: str = lease.root_run_id
+        return run_id
 
     async def start(self, workflow: Workflow, inputs: dict[str, Any], options: RunOptions) -> Execution:
         """Create a run and execute it here. `inputs` are validated (Workflow.validate_inputs)."""
@@ -183,7 +184,9 @@ class Engine:
         if not is_resumable_status(row.status, resumable=row.resumable):
             raise ControlRefused("not_resumable", f"Run {run_id} has ended: {row.status}.", run_id=run_id)
         try:
-            lease = await self._journal.acquire(run_id, self._holder, self._config.lease_timeout_ms, self._terms.process)
+            lease = await self._journal.acquire(
+                run_id, self._holder, self._config.lease_timeout_ms, self._terms.process
+            )
         except LeaseHeld as held:
             raise ControlRefused(
                 "owned_elsewhere",
@@ -238,7 +241,13 @@ class Engine:
     # --- executing
 
     def _execute(
-        self, tree: Tree, workflow: Workflow, inputs: dict[str, Any], *, run: Run | None = None, code_changed: bool = False
+        self,
+        tree: Tree,
+        workflow: Workflow,
+        inputs: dict[str, Any],
+        *,
+        run: Run | None = None,
+        code_changed: bool = False,
     ) -> Execution:
         if run is None:
             run = tree.root = Run(tree, workflow, inputs, tree.record_of(tree.root_run_id))

@@ -17,13 +17,13 @@ from __future__ import annotations
 
 import asyncio
 import sys
-import time
 from asyncio import events
 from collections.abc import Callable, Coroutine
 from contextvars import Context, copy_context
 from types import CodeType
 from typing import TYPE_CHECKING, Any, Final
 
+from perdure.clock import SystemClock
 from perdure.errors import CallOutsideLane, UnorderedLanes
 from perdure.graph.lanes import LANE, Lane
 
@@ -32,9 +32,11 @@ if TYPE_CHECKING:
 
 ENGINE: Final = Context()  # the engine's own callbacks belong to no lane
 _ENSURE_FUTURE: Final[frozenset[CodeType]] = frozenset(
-    code for code in (getattr(getattr(asyncio.tasks, n, None), "__code__", None) for n in ("ensure_future", "_ensure_future"))
-    if code is not None
-)  # fmt: skip
+    getattr(asyncio.tasks, name).__code__
+    for name in ("ensure_future", "_ensure_future")
+    if hasattr(asyncio.tasks, name)
+)
+_clock: Final = SystemClock()
 _AS_COMPLETED: Final = "as_completed"
 
 
@@ -55,13 +57,14 @@ class LaneHandle(asyncio.Handle):
         order = self._order
         self._spent = True
         order.ready -= 1
-        super()._run()  # type: ignore[misc]
+        super()._run()
         if order.ready == 0:
             order.quiet()
         elif order.overdue():
             order.quiet(force=True)
 
     def cancel(self) -> None:
+        """As asyncio's; a cancelled callback no longer counts as ready."""
         if not self._spent:
             self._spent = True
             order = self._order
@@ -96,7 +99,7 @@ class LaneTimer(asyncio.TimerHandle):
     @property
     def gone(self) -> bool:
         """Whether nobody waits for it any more."""
-        return self._cancelled  # type: ignore[attr-defined, no-any-return]
+        return self._cancelled
 
     def begin(self) -> None:
         """Start counting real time; the record is used up."""
@@ -112,7 +115,7 @@ class LaneTimer(asyncio.TimerHandle):
 
     def cancel(self) -> None:
         """Never fire. Safe at any time."""
-        if not self._cancelled:  # type: ignore[has-type]
+        if not self._cancelled:
             if self._inner is not None:
                 self._inner.cancel()
                 self._inner = None
@@ -146,7 +149,7 @@ class LaneLoop(asyncio.SelectorEventLoop):
 
     # --- callbacks
 
-    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:
+    def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
         """As asyncio's, counted when the context belongs to a lane."""
         lane = LANE.get() if context is None else context.get(LANE)
         if lane is None:
@@ -159,7 +162,7 @@ class LaneLoop(asyncio.SelectorEventLoop):
         """Queue a handle that already exists."""
         self._ready.append(handle)  # type: ignore[attr-defined]
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's; in a lane the timer is an outcome of the run."""
@@ -168,7 +171,7 @@ class LaneLoop(asyncio.SelectorEventLoop):
             return super().call_at(self.real_time() + delay, callback, *args, context=context)
         return LaneTimer(max(0.0, delay), callback, args, self, context or copy_context(), lane)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., Any], *args: Any, context: Context | None = None
     ) -> asyncio.TimerHandle:
         """As asyncio's; in a lane `when` is on the run's own clock."""
@@ -188,7 +191,7 @@ class LaneLoop(asyncio.SelectorEventLoop):
 
     def real_time(self) -> float:
         """Monotonic seconds; a test bed may replace it."""
-        return time.monotonic()
+        return _clock.monotonic()
 
     def _run_once(self) -> None:
         self.turn += 1
@@ -196,7 +199,7 @@ class LaneLoop(asyncio.SelectorEventLoop):
 
     # --- tasks
 
-    def create_task(
+    def create_task(  # type: ignore[override]
         self, coro: Any, *, name: str | None = None, context: Context | None = None, **options: Any
     ) -> asyncio.Task[Any]:
         """As asyncio's; a task made by a lane's code without a context of its own is a lane."""
@@ -227,7 +230,7 @@ class LaneLoop(asyncio.SelectorEventLoop):
 
     # --- what a lane waits for that nobody records
 
-    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:
+    def run_in_executor(self, executor: Any, func: Any, *args: Any) -> asyncio.Future[Any]:  # type: ignore[override]
         """As asyncio's; the run knows that a thread of its code is still at work."""
         future = super().run_in_executor(executor, func, *args)
         lane = LANE.get()

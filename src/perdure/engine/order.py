@@ -94,7 +94,7 @@ class Order:
         self._cursor = 0
         self._short_cuts = 0
         self._asked: dict[str, Waiter] = {}
-        self._held: list[Waiter | asyncio.Future[None]] = []  # no outcome recorded: begin when the record is used up
+        self._held: list[LaneTimer | asyncio.Future[None]] = []  # no outcome recorded: begin when the record is used up
         self._live: deque[tuple[Waiter, Any, int]] = deque()
         self._since = loop.turn  # the loop's turn at the last release
         self._warned = False
@@ -110,7 +110,9 @@ class Order:
             task.cancel()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self.lanes.discard(task)  # type: ignore[arg-type]
+        self.lanes.discard(task)
+        if self.stopped is not None and not task.cancelled():
+            task.exception()  # the signal ended it; nobody needs to be told
         task.lane.end()  # type: ignore[attr-defined]
 
     def stop(self, signal: BaseException) -> None:
@@ -129,12 +131,16 @@ class Order:
             if future is not None and not future.done():
                 future.set_exception(signal)
 
+    def check(self) -> None:
+        """Raise the signal that stopped the run, if one did."""
+        if self.stopped is not None:
+            raise self.stopped
+
     # --- asking
 
     async def recorded(self, position: str) -> Outcome:
         """The recorded outcome of a call, at its place in the order."""
-        if self.stopped is not None:
-            raise self.stopped
+        self.check()
         order, cursor = self.record.order, self._cursor
         if (
             self.ready == 0
@@ -157,8 +163,7 @@ class Order:
 
     async def live(self) -> None:
         """Return once the record is used up: every recorded outcome released and the lanes quiet."""
-        if self.stopped is not None:
-            raise self.stopped
+        self.check()
         if self.replaying:
             future: asyncio.Future[None] = self.loop.create_future()
             self._held.append(future)
@@ -212,7 +217,9 @@ class Order:
                     continue
                 if force and not self._warned:
                     self._warned = True
-                    self._warn("The code ran 1,000 turns of the loop without waiting; await a result instead of polling.")
+                    self._warn(
+                        "The code ran 1,000 turns of the loop without waiting; await a result instead of polling."
+                    )
                 self._advance(at)
                 waiter.release(outcome)
                 force = False
@@ -231,10 +238,10 @@ class Order:
     def _replay_next(self) -> bool:
         """Release the next recorded outcome; False when the code must move first."""
         if self._live:  # only what was passed over in a rerun
-            waiter, outcome, _ = self._live.popleft()
-            if not waiter.gone:
-                self._advance(outcome.at)
-                waiter.release(outcome)
+            late, late_outcome, _ = self._live.popleft()
+            if not late.gone:
+                self._advance(late_outcome.at)
+                late.release(late_outcome)
             return True
         order = self.record.order
         if self._cursor == len(order):
@@ -242,7 +249,7 @@ class Order:
             return True
         position = order[self._cursor]
         outcome = self.record.outcomes.get(position)
-        waiter = self._asked.pop(position, None)
+        waiter: Waiter | None = self._asked.pop(position, None)
         if outcome is not None and waiter is None:
             return self._unasked(position, outcome)
         self._cursor += 1
@@ -257,7 +264,10 @@ class Order:
         """The next outcome in order has not been asked for although the code is quiet."""
         if self.foreign or any(self.loop.is_watched(fd) for fd in self.sockets):
             if self._patience is None or self._patience[0] != self._cursor:
-                self._patience = (self._cursor, self.loop.real_call_later(PATIENCE_S, self._lost_patience, self._cursor))
+                self._patience = (
+                    self._cursor,
+                    self.loop.real_call_later(PATIENCE_S, self._lost_patience, self._cursor),
+                )
             return False
         return self._give_up(position, outcome)
 
@@ -283,7 +293,7 @@ class Order:
                 if not item.done():
                     item.set_result(None)
             else:
-                item.begin()  # type: ignore[attr-defined]
+                item.begin()
 
     def foreign_done(self) -> None:
         """A thread job of the code is over."""

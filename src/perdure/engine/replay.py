@@ -161,8 +161,16 @@ class Record:
 
     def forget(self, position: str) -> None:
         """Nothing is recorded at this position any more."""
-        for records in (self.starts, self.started_times, self.outcomes, self.parents, self.sessions, self.prompts, self.answers):
-            records.pop(position, None)  # type: ignore[attr-defined]
+        for records in (
+            self.starts,
+            self.started_times,
+            self.outcomes,
+            self.parents,
+            self.sessions,
+            self.prompts,
+            self.answers,
+        ):
+            records.pop(position, None)
 
     def ready(self) -> None:
         """Sort the outcomes into event order; the record is complete."""

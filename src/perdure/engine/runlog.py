@@ -20,7 +20,7 @@ from perdure.engine.loop import LaneLoop
 from perdure.engine.order import Waiter
 from perdure.engine.replay import Outcome
 from perdure.errors import JournalError, PerdureError
-from perdure.events import Event, NodeFinished, NodeStarted, Stored
+from perdure.events import Event, NodeStarted, Stored
 from perdure.store.journal import Item, Journal, Lease, Rejected
 
 if TYPE_CHECKING:
@@ -144,4 +144,3 @@ class RunLog:
         if self._in_flight:
             self._drained = self._loop.create_future()
             await self._drained
-

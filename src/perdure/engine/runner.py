@@ -42,7 +42,7 @@ from perdure.operations.context import Context
 from perdure.operations.conversation import used_before
 from perdure.operations.results import Usage
 from perdure.operations.setting import Spoken
-from perdure.states import NodeKind, RunStatus
+from perdure.states import NodeKind, NodeStatus, RunStatus
 from perdure.values import load, raw
 
 if TYPE_CHECKING:
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
 
 _logger = logging.getLogger("perdure.engine")
 
-UNWIND_S: Final = 5.0  # how long a stopped body and its lanes get to clean up
+UNWIND_S: Final = 1.0  # how long a stopped body and its lanes get to clean up
 TOOLS_S: Final = 0.5  # how long cancelled tools get
-STAGES_S: Final = 20.0  # how long stages get to end their agents' processes
+STAGES_S: Final = 8.0  # how long stages get to end their agents' processes; all three stay below control's patience
 LIMITS: Final[dict[str, tuple[int, str]]] = {
     "stage": (1_000, "stages in a run tree"),
     "boundary": (1_000, "child runs in a run tree"),
@@ -79,7 +79,7 @@ class Ending:
     @property
     def value(self) -> Any:
         """The output as plain JSON; None when there is none."""
-        return None if self.output is UNSET else load(self.output)  # type: ignore[arg-type]
+        return None if self.output is UNSET else load(self.output)
 
 
 class Run:
@@ -180,8 +180,8 @@ class Run:
             await asyncio.wait(self._tasks, timeout=TOOLS_S)
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=STAGES_S if self.tree.has_agents else 0.0)
-        for task in self._tasks:
-            self.tree.warn(f"Gave up waiting for {task.get_name()}, which does not react to its cancellation.")
+        for left in self._tasks:
+            self.tree.warn(f"Gave up waiting for {left.get_name()}, which does not react to its cancellation.")
 
     def _ending_of(self, body: asyncio.Task[Any]) -> Ending:
         error = asyncio.CancelledError() if body.cancelled() else body.exception()
@@ -192,7 +192,9 @@ class Run:
                 return Ending(status="failed", failure=failures.classify(problem, origin="author"), code=problem.code)
             return Ending(status="completed", output=output)
         if isinstance(error, AssertionError) and _is_ours(error):
-            return Ending(status="failed", failure=failures.classify(error, origin="engine"), code="corrupt", resumable=False)
+            return Ending(
+                status="failed", failure=failures.classify(error, origin="engine"), code="corrupt", resumable=False
+            )
         failure = failures.classify(error, origin="author")
         facts = failures.facts(failure.code)
         status: RunStatus = "blocked" if facts.disposition == "active_blocked" else "failed"
@@ -271,12 +273,18 @@ class Run:
         if call.task is None:  # it never began
             return
         call.task.cancel()
-        if call.decided or self.log.lost is not None or (self.verdict is not None and self.verdict.status in {"paused", "blocked"}):
+        if (
+            call.decided
+            or self.log.lost is not None
+            or (self.verdict is not None and self.verdict.status in {"paused", "blocked"})
+        ):
             return
-        status = "cancelled" if call.kind == "tool" else "skipped"
+        status: NodeStatus = "cancelled" if call.kind == "tool" else "skipped"
         why = str(reason.args[0]) if reason.args else "cancelled"
         start = self.log.withheld(self, call.position)
-        self.log.note(self, NodeAbandoned(position=call.position, status=status, epoch=self.epoch, reason=why, start=start))
+        self.log.note(
+            self, NodeAbandoned(position=call.position, status=status, epoch=self.epoch, reason=why, start=start)
+        )
 
     # --- what operations ask of their run
 
@@ -298,7 +306,9 @@ class Run:
         if made > limit[0]:
             raise LimitReached(f"The run has made {limit[0]} {limit[1]}, the most it may.", limit=limit[0], kind=kind)
 
-    def spawn(self, coro: Coroutine[Any, Any, None], name: str, *, context: Variables | None = None) -> asyncio.Task[None]:
+    def spawn(
+        self, coro: Coroutine[Any, Any, None], name: str, *, context: Variables | None = None
+    ) -> asyncio.Task[None]:
         """See operations.base.Run. An error that gets out of engine work ends the run as corrupt."""
         task: asyncio.Task[None] = asyncio.Task(
             self._guarded(coro), loop=self.tree.loop, name=name, context=context or Variables()
@@ -312,7 +322,7 @@ class Run:
         except Exception as error:  # noqa: BLE001  top of the engine's own work: whatever gets here is our fault
             self._engine_failed(error)
         finally:
-            self._tasks.discard(asyncio.current_task())  # type: ignore[arg-type]
+            self._tasks.discard(asyncio.current_task())
 
     def _engine_failed(self, error: Exception) -> None:
         if self.verdict is not None or self.log.lost is not None:
@@ -321,7 +331,9 @@ class Run:
         failure = failures.classify(error, origin="engine")
         ours = isinstance(error, AssertionError)
         code = "corrupt" if ours else failure.code
-        self.tree.stop(Ending(status="failed", failure=failure, code=code, resumable=not ours), Suspend(failure.message))
+        self.tree.stop(
+            Ending(status="failed", failure=failure, code=code, resumable=not ours), Suspend(failure.message)
+        )
 
     def drifted(self, position: str, found: str) -> bool:
         """See operations.base.Run."""
@@ -347,7 +359,9 @@ class Run:
             position=position,
         )
         failure = failures.classify(error, origin="engine")
-        self.tree.stop(Ending(status="blocked", failure=failure, code=error.code, reason=error.message), Suspend(message))
+        self.tree.stop(
+            Ending(status="blocked", failure=failure, code=error.code, reason=error.message), Suspend(message)
+        )
 
     def _joined(self, position: str, parents: tuple[str, ...]) -> None:
         if position not in self.record.parents:
@@ -355,7 +369,10 @@ class Run:
 
     def _timer_due(self, timer: LaneTimer) -> None:
         event = TimerFired(
-            position=timer.position, parents=timer.parents, lane=timer.lane.mention(), take=self.record.take(timer.position)
+            position=timer.position,
+            parents=timer.parents,
+            lane=timer.lane.mention(),
+            take=self.record.take(timer.position),
         )
         self.log.outcome(self, event, timer)
 

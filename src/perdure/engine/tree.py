@@ -124,7 +124,9 @@ class Tree:
 
     def _on_lost(self, error: PerdureError) -> None:
         """Nothing more can be written: whoever took over, or the disk, decides; we stop at once."""
-        self.stop(Ending(status="running", code=error.code, reason=error.message, recorded=False), Fenced(error.message))
+        self.stop(
+            Ending(status="running", code=error.code, reason=error.message, recorded=False), Fenced(error.message)
+        )
 
     # --- lease and time
 

@@ -34,11 +34,28 @@ Join = Callable[[str, Parents], None]  # told of every join node that is made: p
 class Lane:
     """One line of the author's code."""
 
-    __slots__ = ("_base", "_counters", "_followed", "_joins", "_numbers", "_on_join", "_renamable", "_timers", "frontier", "hash", "id",
-                 "mentioned", "name", "owner", "parent", "start", "touched")  # fmt: skip
+    __slots__ = (
+        "_base",
+        "_counters",
+        "_followed",
+        "_joins",
+        "_numbers",
+        "_on_join",
+        "_renamable",
+        "_timers",
+        "frontier",
+        "hash",
+        "id",
+        "mentioned",
+        "name",
+        "owner",
+        "parent",
+        "start",
+        "touched",
+    )
 
     def __init__(self, owner: Any, *, on_join: Join, parent: Lane | None = None, name: str = "") -> None:
-        """The body's lane, or with `parent` a child of it called `name`. `owner` is the run; only its `run_id` matters here."""
+        """The body's lane, or a child of `parent` called `name`. Of `owner`, the run, only `run_id` matters."""
         self.owner = owner
         self.parent = parent
         self._on_join = on_join

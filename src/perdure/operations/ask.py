@@ -62,9 +62,7 @@ class Ask:
         """Yes or no."""
         return self._ask(Question(kind="confirm", message=message, default=default))
 
-    def select(
-        self, message: str, choices: Sequence[str], *, default: Any = _NO_DEFAULT
-    ) -> Coroutine[Any, Any, str]:
+    def select(self, message: str, choices: Sequence[str], *, default: Any = _NO_DEFAULT) -> Coroutine[Any, Any, str]:
         """One of `choices`. Raises UsageError when there are none or when two are alike."""
         labels = tuple(choices)
         if not labels or len({label.strip().casefold() for label in labels}) < len(labels):
@@ -77,7 +75,9 @@ class Ask:
         return self._ask(Question(kind="form", message=message, schema=schema, default=default), typed)
 
     def _ask(self, question: Question, typed: Any = None) -> Coroutine[Any, Any, Any]:
-        asked = digest("prompt", question.kind, question.message, list(question.choices), question.initial, question.schema)
+        asked = digest(
+            "prompt", question.kind, question.message, list(question.choices), question.initial, question.schema
+        )
         name = question.message.strip().splitlines()[0][:60] if question.message.strip() else question.kind
         call = Call(self._run, "prompt", name, asked, label=question.kind, depth=3)
         return _answer(call, question, typed)
@@ -112,7 +112,11 @@ async def _perform(call: Call, waiter: Any, *, question: Question) -> None:
     await run.log.commit(run, call.start())
     answer = await run.tree.attention.ask(run, call, question)
     event = PromptAnswered(
-        position=call.position, prompt_id=answer.prompt_id, generation=answer.generation, value=answer.value, actor=answer.actor
+        position=call.position,
+        prompt_id=answer.prompt_id,
+        generation=answer.generation,
+        value=answer.value,
+        actor=answer.actor,
     )
     run.log.note(run, event)
     run.log.outcome(run, call.finished("completed", value=answer.value), waiter)

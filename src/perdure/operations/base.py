@@ -40,6 +40,10 @@ class Order(Protocol):
     stopped: BaseException | None
     now: float
 
+    def check(self) -> None:
+        """Raise the signal that stopped the run, if one did."""
+        ...
+
     async def recorded(self, position: str) -> Any:
         """The recorded outcome at its place in the order."""
         ...
@@ -115,8 +119,21 @@ class Run(Protocol):
 class Call:
     """One call of the author, at its position."""
 
-    __slots__ = ("abandoned", "decided", "digest", "kind", "label", "lane", "name", "parents", "position", "run", "source",
-                 "task", "take")  # fmt: skip
+    __slots__ = (
+        "abandoned",
+        "decided",
+        "digest",
+        "kind",
+        "label",
+        "lane",
+        "name",
+        "parents",
+        "position",
+        "run",
+        "source",
+        "take",
+        "task",
+    )  # fmt: skip
 
     def __init__(
         self, run: Run, kind: NodeKind, name: str, digest: str, *, label: str = "", depth: int = 2,
@@ -130,8 +147,7 @@ class Call:
         """
         running = lane_of(run)
         self.lane = lane = below or running
-        if run.order.stopped is not None:
-            raise run.order.stopped
+        run.order.check()
         run.count(kind)
         self.run, self.kind, self.name, self.digest, self.label = run, kind, name, digest, label
         self.position = position = lane.next_position()
@@ -144,26 +160,25 @@ class Call:
         record.call(position)
         start = record.starts.get(position)
         if start is not None:
-            if start.digest != digest and not self._drift(f"{start.kind} {start.name}", start.source):
-                raise run.order.stopped
-            self.parents = start.parents
+            if start.digest != digest:
+                self._drift(f"{start.kind} {start.name}", start.source)
+            else:
+                self.parents = start.parents
         else:
             outcome = record.outcomes.get(position)
-            if outcome is not None and (
-                type(outcome.event) is not ValueRecorded or outcome.event.digest != digest
-            ):
-                if not self._drift(str(getattr(outcome.event, "kind", "step")), ""):
-                    raise run.order.stopped
+            if outcome is not None and (type(outcome.event) is not ValueRecorded or outcome.event.digest != digest):
+                self._drift(f"value {getattr(outcome.event, 'kind', '')}", "")
         self.take = record.takes.get(position, 0)
 
-    def _drift(self, recorded: str, source: str) -> bool:
-        found = f"{self.kind} {self.name}" + (f" ({self.source})" if self.source else "")
+    def _drift(self, recorded: str, source: str) -> None:
+        """The code is not the one that made the record. Go on as if nothing were recorded here, or raise Suspend."""
+        what = f"{self.kind} {self.name}"
         at = f" ({source})" if source else ""
+        found = f"{what} ({self.source})" if what != recorded else f"it with other arguments ({self.source})"
         if not self.run.drifted(self.position, f"{recorded}{at}, the code now asks for {found}"):
-            return False
+            self.run.order.check()
         self.run.record.takes[self.position] = self.run.record.takes.get(self.position, 0) + 1
         self.run.record.forget(self.position)
-        return True
 
     @property
     def has_outcome(self) -> bool:
@@ -210,7 +225,9 @@ class Call:
         self.settle()
         return outcome
 
-    async def _made(self, order: Order, work: Callable[[Call, Any], Coroutine[Any, Any, None]], context: Any) -> Outcome:
+    async def _made(
+        self, order: Order, work: Callable[[Call, Any], Coroutine[Any, Any, None]], context: Any
+    ) -> Outcome:
         run = self.run
         run.open_calls[self.position] = self
         try:

@@ -150,8 +150,7 @@ class Context:
         """Whether this run takes the new side of a change to its code; a run that began before keeps the old side."""
         run = self._run
         lane_of(run)
-        if run.order.stopped is not None:
-            raise run.order.stopped
+        run.order.check()
         if not name or not isinstance(name, str):
             raise UsageError("ctx.patched needs a name for the change.", got=repr(name))
         known = run.record.patches.get(name)

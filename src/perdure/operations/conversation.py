@@ -21,7 +21,7 @@ from msgspec import UNSET
 
 from perdure import failures
 from perdure.agents.session import AgentEvent, AgentSession, SessionSpec, Turn
-from perdure.errors import AgentError, AgentTimedOut, JournalError, PerdureError, StageFailed
+from perdure.errors import AgentError, JournalError, PerdureError, StageFailed, TimedOut
 from perdure.events import AttemptFailed, Failure, SessionBound, UsageRecorded
 from perdure.ids import node_id
 from perdure.operations import structured
@@ -100,7 +100,7 @@ class Conversation:
                 await self.close()
                 if isinstance(error, TimeoutError) and limit.expired():
                     wait = f"{self._options.timeout:g} s"
-                    raise self._failed(f"took longer than its timeout of {wait}", AgentTimedOut) from error
+                    raise self._failed(f"took longer than its timeout of {wait}", TimedOut) from error
                 raise
 
     async def abort(self) -> None:
@@ -249,7 +249,7 @@ class Conversation:
             if not idle.expired():
                 raise self._broken(error) from error
             wait = f"{self._options.idle_timeout:g} s"
-            raise self._failed(f"said nothing for {wait}, its idle timeout", AgentTimedOut) from error
+            raise self._failed(f"said nothing for {wait}, its idle timeout", TimedOut) from error
         except JournalError:
             raise
         except Exception as error:  # agent boundary: whatever an agent raises is the stage's failure

@@ -15,12 +15,16 @@ if TYPE_CHECKING:
     from perdure.engine.runner import Run
 
 _STATUSES: Final[dict[str, RunStatus]] = {
-    "completed": "completed", "skipped": "skipped", "cancelled": "cancelled", "blocked": "exit_blocked", "failed": "failed",
-}  # fmt: skip
+    "completed": "completed",
+    "skipped": "skipped",
+    "cancelled": "cancelled",
+    "blocked": "exit_blocked",
+    "failed": "failed",
+}
 
 
 def leave(run: Run, status: ExitStatus, reason: str, output: Any, resumable: bool) -> NoReturn:
-    """End `run` with an exit. Raises UsageError for a status that does not exist or a resumable end that did not fail."""
+    """End `run` with an exit. Raises UsageError for an unknown status, or a resumable end that is no failure."""
     lane_of(run)
     if status not in _STATUSES:
         raise UsageError(f"ctx.exit takes one of {', '.join(get_args(ExitStatus))}, got {status!r}.", got=repr(status))

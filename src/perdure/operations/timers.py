@@ -32,7 +32,9 @@ async def _slept(call: Call, delay_ms: int) -> None:
 
 async def _wait(call: Call, waiter: Any, *, delay_ms: int) -> None:
     run = call.run
-    stored = await run.log.commit(run, call.start(delay_ms=delay_ms))  # an earlier start, if there is one, is what counts
+    stored = await run.log.commit(
+        run, call.start(delay_ms=delay_ms)
+    )  # an earlier start, if there is one, is what counts
     remaining_ms = stored.at + delay_ms - run.store_now_ms()
     if remaining_ms > 0:
         await asyncio.sleep(remaining_ms / 1000)

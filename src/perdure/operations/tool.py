@@ -17,25 +17,18 @@ from msgspec import Raw
 from perdure import failures
 from perdure.clock import SystemClock
 from perdure.definitions import Tool, as_tool
-from perdure.errors import AgentTimedOut, PayloadInvalid, ToolFailed
+from perdure.errors import PayloadInvalid, TimedOut, ToolFailed
 from perdure.events import AttemptFailed, Failure, NodeFinished
 from perdure.graph.lanes import LANE
 from perdure.operations.base import Call, Run
 from perdure.operations.results import Failed, Ok
 from perdure.values import bounded, digest_of_text, dump, load, raw
 
-
 _clock = SystemClock()
 
 
-class ToolTimedOut(AgentTimedOut):
-    """The tool took longer than its timeout."""
-
-    code = "timed_out"
-
-
 def call_tool(run: Run, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
-    """Take the call's place now; the coroutine gives its value. Raises PayloadInvalid for arguments that are not JSON."""
+    """Take the call's place now; the coroutine gives its value. Raises PayloadInvalid: arguments must be JSON."""
     tool = function if type(function) is Tool else as_tool(function)
     bound = tool.bind(args, kwargs)
     text = dump(bound, what=f"tool {tool.name}: argument ")
@@ -59,7 +52,7 @@ def _shown(bound: str) -> Raw:
     return Raw(bound.encode()) if text is bound else raw(text)
 
 
-async def _value(call: Call, tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any], bound: str) -> Any:
+async def _value(call: Call, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], bound: str) -> Any:
     replayed = call.position in call.run.record.outcomes
     work = partial(_perform, tool=tool, args=args, kwargs=kwargs, bound=bound)
     context = None
@@ -85,7 +78,7 @@ async def _value(call: Call, tool: Tool, args: tuple[Any, ...], kwargs: dict[str
 
 
 async def _perform(
-    call: Call, waiter: Any, *, tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any], bound: str
+    call: Call, waiter: Any, *, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], bound: str
 ) -> None:
     """Run the tool until it succeeds or its attempts are used up, and journal what came of it."""
     run = call.run
@@ -113,7 +106,9 @@ async def _perform(
     run.log.outcome(run, event, waiter)
 
 
-async def _attempt(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, Failure | None, bool]:
+async def _attempt(
+    tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, Failure | None, bool]:
     """One try: (stored value, failure, whether trying again is pointless)."""
     try:
         if tool.timeout is None:
@@ -128,17 +123,17 @@ async def _attempt(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         return None, failures.classify(error, origin="tool"), True
 
 
-async def _in_time(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _in_time(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     try:
         async with asyncio.timeout(tool.timeout) as limit:
             return await _invoke(tool, args, kwargs)
     except TimeoutError as error:
         if limit.expired():
-            raise ToolTimedOut(f"Tool {tool.name} took longer than its timeout of {tool.timeout} s.") from error
+            raise TimedOut(f"Tool {tool.name} took longer than its timeout of {tool.timeout} s.") from error
         raise
 
 
-async def _invoke(tool: Tool, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+async def _invoke(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tool.is_async:
         return await tool.fn(*args, **kwargs)
     return await asyncio.to_thread(tool.fn, *args, **kwargs)

@@ -223,7 +223,7 @@ def append_together(tx: Tx, heads: dict[int, Head], entries: Sequence[Entry]) ->
             if (item.expect_seq is not None and item.expect_seq != seq) or seq >= SEQ_MAX:
                 raise BetLost
             seq += 1
-            digest = link(digest, seq, run_id, lease.epoch, item.key, item.type_name, item.payload, now)
+            digest = link(digest, (seq, run_id, lease.epoch, item.key, item.type_name, item.payload, now))
             rows.append((root, seq, run, lease.epoch, item.key, item.type_name, item.payload, now, digest))
             written.append((run, item.event))
             outcomes.append(Appended(Stored(seq, run_id, now, item.event)))
@@ -290,7 +290,8 @@ def _append_one(tx: Tx, head: Head, places: dict[str, tuple[int, int]], item: Pr
         head.is_deleted = False
     now = tx.now_ms
     head.seq += 1
-    head.digest = link(head.digest, head.seq, item.run_id, head.epoch, item.key, item.type_name, item.payload, now)
+    row = (head.seq, item.run_id, head.epoch, item.key, item.type_name, item.payload, now)
+    head.digest = link(head.digest, row)
     tx.run_rows("events.insert", [(head.root, head.seq, run, head.epoch, item.key, item.type_name, item.payload, now,
                                    head.digest)])  # fmt: skip
     effects.apply(tx, [(run, item.event)], {head.root: (head.seq, head.digest)})

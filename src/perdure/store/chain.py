@@ -11,14 +11,16 @@ from hashlib import blake2b
 
 from perdure.errors import JournalCorrupt
 
-ChainRow = tuple[int, str, int, str, str, str, int, bytes]  # seq, run_id, epoch, key, type, payload, at, digest
+LinkedRow = tuple[int, str, int, str, str, str, int]  # seq, run_id, epoch, key, type, payload, at
+ChainRow = tuple[int, str, int, str, str, str, int, bytes]  # and its digest
 
 
-def link(previous: bytes, seq: int, run_id: str, epoch: int, key: str, type_name: str, payload: str, at: int) -> bytes:
-    """The digest of a row."""
-    # Keys hold no line break that could blur two fields: a payload is one JSON text and comes last.
-    row = f"{seq}\n{run_id}\n{epoch}\n{len(key)}\n{key}\n{type_name}\n{at}\n{payload}"
-    return blake2b(previous + row.encode(), digest_size=16).digest()
+def link(previous: bytes, row: LinkedRow) -> bytes:
+    """The digest of a row that follows `previous`."""
+    seq, run_id, epoch, key, type_name, payload, at = row
+    # The key's length keeps two fields from blurring; a payload is one JSON text and comes last.
+    text = f"{seq}\n{run_id}\n{epoch}\n{len(key)}\n{key}\n{type_name}\n{at}\n{payload}"
+    return blake2b(previous + text.encode(), digest_size=16).digest()
 
 
 def verify_chain(
@@ -30,11 +32,12 @@ def verify_chain(
     Raises JournalCorrupt that names the first wrong sequence.
     """
     seq, digest, count = base_seq, base, 0
-    for found, run_id, epoch, key, type_name, payload, at, stored in rows:
+    for row in rows:
+        found, stored = row[0], row[7]
         seq, count = seq + 1, count + 1
         if found != seq:
             raise JournalCorrupt(f"Event {seq} is missing: the journal goes on with {found}.", seq=seq)
-        digest = link(digest, seq, run_id, epoch, key, type_name, payload, at)
+        digest = link(digest, row[:7])
         if digest != stored:
             raise JournalCorrupt(f"Event {seq} is not what was recorded.", seq=seq)
     if last_seq is not None and seq != last_seq:

@@ -184,7 +184,7 @@ class Journal:
         """One run's row. Raises TargetNotFound."""
         found = await self.database.read(lambda tx: runs.row_of(tx, run_id))
         if found is None:
-            raise TargetNotFound(f"There is no run {run_id}. perdure list shows the runs.", run_id=run_id)
+            raise TargetNotFound(f"There is no run {run_id}. perdure status shows the runs.", run_id=run_id)
         return found
 
     async def find(self, prefix: str) -> list[str]:

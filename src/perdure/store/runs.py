@@ -75,7 +75,7 @@ def place_of(tx: Tx, run_id: str) -> Place:
     """Where a run lives. Raises TargetNotFound."""
     row = tx.one("runs.place", run_id=run_id)
     if row is None:
-        raise TargetNotFound(f"There is no run {run_id}. perdure list shows the runs.", run_id=run_id)
+        raise TargetNotFound(f"There is no run {run_id}. perdure status shows the runs.", run_id=run_id)
     return Place(row[0], row[1], row[2])
 
 

@@ -11,7 +11,7 @@ import pytest
 
 from perdure.agents.command import build
 from perdure.agents.session import AgentEvent, SessionSpec, Turn
-from perdure.errors import AgentError, AgentProtocolError, AgentTimedOut, AgentUnavailable
+from perdure.errors import AgentError, AgentProtocolError, AgentUnavailable, TimedOut
 from perdure.failures import classify
 
 SHOW = "import sys; print('|'.join(sys.argv[1:]), end=''); print('<' + sys.stdin.read() + '>')"
@@ -96,7 +96,7 @@ def test_a_signal_is_told_as_such(tmp_path: Path) -> None:
 
 
 def test_a_turn_that_takes_too_long_is_ended(tmp_path: Path) -> None:
-    with pytest.raises(AgentTimedOut, match=r"longer than 0\.05 s"):
+    with pytest.raises(TimedOut, match=r"longer than 0\.05 s"):
         asyncio.run(ask({"command": ["sleep", "1000"], "timeout": 0.05, "prompt": "stdin"}, spec(tmp_path), "x"))
 
 

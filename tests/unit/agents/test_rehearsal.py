@@ -11,7 +11,7 @@ from msgspec import UNSET
 
 from perdure.agents.rehearsal import RehearsalAgent, build
 from perdure.agents.session import AgentEvent, SessionSpec, Turn, TurnUsage
-from perdure.errors import AgentError, AgentTimedOut, PerdureError
+from perdure.errors import AgentError, PerdureError, TimedOut
 from perdure.failures import classify
 
 SCHEMA = {
@@ -121,7 +121,7 @@ def test_a_command_that_fails_is_a_failure_with_its_evidence(tmp_path: Path) -> 
 
 
 @pytest.mark.parametrize(
-    ("code", "kind"), [("timed_out", AgentTimedOut), ("rate_limited", AgentError), ("invalid_api_key", AgentError)]
+    ("code", "kind"), [("timed_out", TimedOut), ("rate_limited", AgentError), ("invalid_api_key", AgentError)]
 )
 def test_a_scripted_failure_is_classified_by_its_code(tmp_path: Path, code: str, kind: type[PerdureError]) -> None:
     script = {"review": {"fail": {"code": code, "message": "scripted"}}}

@@ -37,3 +37,13 @@ def test_a_recycled_pid_is_somebody_else() -> None:
 def test_another_boot_or_namespace_proves_nothing() -> None:
     assert not is_gone(replace(here(), boot_id="another", start_time="1"))
     assert not is_gone(replace(here(), pid_namespace="pid:[1]", start_time="1"))
+
+
+def test_another_boot_proves_it_where_only_this_machine_could_store_it() -> None:
+    me = here()
+    other = replace(me, boot_id="an earlier boot").to_text()
+    assert me.proves_gone(other, one_machine=True)
+    assert not me.proves_gone(other, one_machine=False)
+    assert not me.proves_gone(me.to_text(), one_machine=True)
+    assert not me.proves_gone("not an identity", one_machine=True)
+    assert me.proves_gone(replace(me, start_time="0").to_text(), one_machine=True)
