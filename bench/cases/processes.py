@@ -19,7 +19,7 @@ SETTLE_S = 0.5  # at the beginning the runs are created; at the end some have st
 
 def measure(*, full: bool) -> list[Row]:
     """One process alone, then all of them."""
-    seconds = 10.0 if full else 3.0
+    seconds = 10.0 if full else 2.5
     with scratch() as folder:
         file = folder / "shared.db"
         run_on_lanes(_create(file))

@@ -18,7 +18,7 @@ STEPS = 10_000
 
 def measure(*, full: bool) -> list[Row]:
     """10,000 steps in one lane, and in 100."""
-    rounds = 15 if full else 7
+    rounds = 15 if full else 5
     rows: list[Row] = []
     for lanes, goal, floor in ((1, 10.0, 20.0), (100, 15.0, 30.0)):
         with scratch() as folder:

@@ -26,7 +26,7 @@ def measure(*, full: bool) -> list[Row]:
     """The loss in percent, and the ratio of steps to bare commits where a sync takes time."""
     vfs = SlowVfs()
     try:
-        rows = [run_on_lanes(_throughput(each=10 if full else 4, rounds=13 if full else 7))]
+        rows = [run_on_lanes(_throughput(each=10 if full else 4, rounds=13 if full else 6))]
         rows.append(run_on_lanes(_sequential(rounds=11 if full else 5)))
     finally:
         vfs.unregister()

@@ -35,8 +35,8 @@ PEERS: Final = (
     Peer("dbos", "dbos", ("dbos==3.4.0",), "SQLite as shipped: rollback journal, full sync"),
     Peer("langgraph", "langgraph", ("langgraph==1.2.24", "langgraph-checkpoint-sqlite==3.1.2"),
          "SQLite saver as shipped: WAL, full sync"),
-    Peer("burr", "burr", _BURR, "SQLite persister as shipped: rollback journal, full sync"),
-    Peer("burr-wal", "burr", _BURR, "tuned by us to WAL; not ranked", is_as_shipped=False),
+    Peer("burr", "burr", _BURR, "SQLite persister as shipped; one workflow after another"),
+    Peer("burr-wal", "burr", _BURR, "tuned by us to WAL, not ranked; one workflow after another", is_as_shipped=False),
 )  # fmt: skip
 
 
