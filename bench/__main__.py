@@ -40,7 +40,7 @@ def _parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench", description="Measure perdure against this machine.")
     size = parser.add_mutually_exclusive_group()
     size.add_argument("--quick", action="store_true", help="about a minute (the default)")
-    size.add_argument("--full", action="store_true", help="about ten minutes: more rounds, 100,000 steps")
+    size.add_argument("--full", action="store_true", help="some minutes: more rounds, 100,000 steps")
     parser.add_argument("--only", metavar="NAME", action="append", choices=NAMES, help=f"one of: {', '.join(NAMES)}")
     parser.add_argument("--peers", action="store_true", help="install dbos, langgraph and burr, and measure them too")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a floor is missed")

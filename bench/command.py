@@ -37,9 +37,11 @@ class Command:
         self.stamp = folder / "stamp"
         script = Path(sys.executable).with_name("perdure")
         self.program = [str(script)] if script.exists() else [sys.executable, "-m", "perdure"]
-        kept = {key: value for key, value in os.environ.items() if not key.startswith("PERDURE_")}
+        # PYTHONDONTWRITEBYTECODE would make each start compile perdure anew; an installed perdure is compiled once.
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("PERDURE_", "PYTHON"))}
         self.environment = {
             **kept, "HOME": str(folder), "PERDURE_DATA_DIR": str(folder / "data"), "BENCH_STAMP": str(self.stamp),
+            "PYTHONPYCACHEPREFIX": str(folder / "compiled"),
         }  # fmt: skip
         (folder / "tiny.py").write_text(_SOURCE, encoding="utf-8")
         self.run("trust", str(folder))

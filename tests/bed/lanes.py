@@ -30,12 +30,13 @@ class VirtualLoop(LaneLoop):
     """Time passes only when nothing else can happen."""
 
     now = 1000.0
+    threads = staticmethod(lambda: 0)  # how many threads the program waits for: they take real time
 
     def real_time(self) -> float:
         return self.now
 
     def _run_once(self) -> None:
-        if not self._ready and self._scheduled and not self._stopping:
+        if not self._ready and self._scheduled and not self._stopping and not self.threads():
             self.now = max(self.now, self._scheduled[0]._when)
         self.now += 1e-6  # code that never waits still takes time
         super()._run_once()
@@ -53,7 +54,7 @@ class MemoryJournal:
         self._busy = False
         self.commits = 0
 
-    def submit_many(self, lease: Lease, items: list[Item], done: Any, loop: VirtualLoop) -> None:
+    def submit_many(self, lease: Lease, items: list[Item], done: Any, loop: VirtualLoop, *, is_idle: bool) -> None:
         self._queue.append((items, done))
         if not self._busy:
             self._busy = True
@@ -151,6 +152,7 @@ def play(
     tree = Tree(services, lease, RunOptions(cwd=Path("/"), on_drift=on_drift), loop, records)  # type: ignore[arg-type]
     tree.warn = warnings.append  # type: ignore[method-assign]
     run = tree.root = Run(tree, definition, {}, tree.record_of(ROOT))
+    loop.threads = lambda: run.order.foreign
 
     async def main() -> Ending:
         assert LANE.get() is None

@@ -267,7 +267,7 @@ class Engine:
         finally:
             self._executions.pop(execution.run_id, None)
             try:
-                await self._journal.release(execution.tree.lease)
+                self._journal.submit_release(execution.tree.lease, execution.tree.loop)
             except PerdureError as error:  # a lease that nobody renews runs out by itself
                 _logger.warning("The lease of %s could not be released: %s", execution.run_id, error)
 

@@ -257,6 +257,10 @@ class LaneLoop(asyncio.SelectorEventLoop):
         """Whether the loop still waits for this descriptor."""
         return fd in self._selector.get_map()  # type: ignore[attr-defined]
 
+    def is_idle(self) -> bool:
+        """Whether no other callback is ready to run."""
+        return not self._ready  # type: ignore[attr-defined]
+
     def admit(self) -> None:
         """A run begins on this loop."""
         self._orders += 1

@@ -102,7 +102,9 @@ class RunLog:
                 entry.future.set_exception(self.lost)
             return
         self._in_flight += 1
-        self._journal.submit_many(self.lease, [Item(entry.place.run_id, entry.event)], entry, self._loop)
+        items = [Item(entry.place.run_id, entry.event)]
+        is_idle = entry.waiter is not None and self._loop.is_idle()
+        self._journal.submit_many(self.lease, items, entry, self._loop, is_idle=is_idle)
 
     # --- what came of it
 

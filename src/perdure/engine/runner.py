@@ -158,7 +158,9 @@ class Run:
         self._body = self.tree.loop.start_lane(body, lane)
         if self.verdict is not None:  # stopped before it began
             self._body.cancel()
-        await asyncio.wait({self._body}, timeout=None)
+        ended: asyncio.Future[None] = self.tree.loop.create_future()
+        self._body.add_done_callback(lambda _: None if ended.done() else ended.set_result(None), context=Variables())
+        await ended
         await self._unwind()
         if self.verdict is not None:
             if not self._body.cancelled():

@@ -114,6 +114,10 @@ class Database(Protocol):
         """As `submit`, for an entry of a bulk."""
         ...
 
+    def submit_idle(self, bulk: Bulk, entry: Any, done: Done, loop: asyncio.AbstractEventLoop) -> None:
+        """As `submit_bulk`, by a loop that has nothing else to do: a quick commit may happen before this returns."""
+        ...
+
     def changes(self) -> int:
         """A number that differs once anybody committed. Cheap; a hint, not a fact about any row."""
         ...

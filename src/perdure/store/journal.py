@@ -82,6 +82,10 @@ class Journal:
         """Give the lease up; nothing happens if it is lost."""
         await awaited(partial(self.database.submit_bulk, batch.run_bulk, lease))
 
+    def submit_release(self, lease: Lease, loop: asyncio.AbstractEventLoop) -> None:
+        """`release` without waiting for it: whatever is written after it finds the lease free."""
+        self.database.submit_bulk(batch.run_bulk, lease, lambda _result, _error: None, loop)
+
     # --- writing
 
     async def append(self, lease: Lease, item: Item) -> Appended | Exists:
@@ -99,13 +103,19 @@ class Journal:
         result: list[Outcome] = await awaited(partial(self.submit_many, lease, items))
         return result
 
-    def submit_many(self, lease: Lease, items: Sequence[Item], done: Done, loop: asyncio.AbstractEventLoop) -> None:
-        """`append_many` for the hot path: `done(outcomes, None)` after the commit, or `done(None, error)`."""
+    def submit_many(
+        self, lease: Lease, items: Sequence[Item], done: Done, loop: asyncio.AbstractEventLoop, *, is_idle: bool = False
+    ) -> None:
+        """`append_many` for the hot path: `done(outcomes, None)` after the commit, or `done(None, error)`.
+
+        `is_idle` says that the loop has nothing else to do; then `done` may be called before this returns.
+        """
         entry = prepare(lease, items)
         if not entry.is_plain and not any(isinstance(item, Prepared) for item in entry.items):
             loop.call_soon(done, entry.items, None)  # nothing that could be stored
             return
-        self.database.submit_bulk(batch.run_bulk, entry, done, loop)
+        submit = self.database.submit_idle if is_idle else self.database.submit_bulk
+        submit(batch.run_bulk, entry, done, loop)
 
     async def create_child(self, lease: Lease, new: NewRun) -> None:
         """The row of a child run, once. Raises StaleLease, JournalCorrupt if the id stands at another place."""
