@@ -37,6 +37,7 @@ _ENSURE_FUTURE: Final[frozenset[CodeType]] = frozenset(
     if hasattr(asyncio.tasks, name)
 )
 _clock: Final = SystemClock()
+LAZY_MS: Final = 20
 _AS_COMPLETED: Final = "as_completed"
 
 
@@ -147,6 +148,10 @@ class LaneLoop(asyncio.SelectorEventLoop):
     turn = 0
     _orders = 0  # how many runs are on this loop
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._lazy: list[Callable[[], None]] = []
+
     # --- callbacks
 
     def call_soon(self, callback: Callable[..., Any], *args: Any, context: Context | None = None) -> asyncio.Handle:  # type: ignore[override]
@@ -183,6 +188,17 @@ class LaneLoop(asyncio.SelectorEventLoop):
     def real_call_later(self, delay: float, callback: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
         """A timer of the engine, whatever the running context."""
         return super().call_at(self.real_time() + delay, callback, *args, context=ENGINE)
+
+    def call_lazily(self, callback: Callable[[], None]) -> None:
+        """Call within LAZY_MS. One timer serves everybody who asks meanwhile: runs are many, timers cost."""
+        if not self._lazy:
+            self.real_call_later(LAZY_MS / 1000, self._lazy_due)
+        self._lazy.append(callback)
+
+    def _lazy_due(self) -> None:
+        lazy, self._lazy = self._lazy, []
+        for callback in lazy:
+            callback()
 
     def time(self) -> float:
         """In a lane: the time of the last outcome released. Elsewhere: the machine's."""

@@ -4,8 +4,8 @@ Events are handed over in the order in which they were decided, and the store co
 together. Whoever needs an outcome learns of it after the
 commit, never before (DESIGN 2, law 2): waiters through the run's order, engine code through a future.
 
-The start of a quick step is held back for LAZY_MS and then travels inside its outcome: one row instead of two. A step
-that takes longer gets its start written, so that people see what runs.
+The start of a quick step is held back for a moment (LaneLoop.call_lazily) and then travels inside its outcome: one row
+instead of two. A step that takes longer gets its start written, so that people see what runs.
 
 Losing the lease is final: the first refusal is kept and every later write fails with it, without asking the store.
 """
@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from perdure.engine.loop import LaneLoop
 from perdure.engine.order import Waiter
@@ -25,8 +25,6 @@ from perdure.store.journal import Item, Journal, Lease, Rejected
 
 if TYPE_CHECKING:
     from perdure.engine.order import Order
-
-LAZY_MS: Final = 20
 
 
 class Place(Protocol):
@@ -60,7 +58,7 @@ class RunLog:
         self._journal, self._loop, self._on_lost = journal, loop, on_lost
         self._in_flight = 0  # events handed over and not yet decided
         self._lazy: dict[tuple[str, str], tuple[Place, NodeStarted]] = {}
-        self._lazy_timer: asyncio.TimerHandle | None = None
+        self._lazy_set = False
         self._drained: asyncio.Future[None] | None = None
 
     # --- writing
@@ -82,8 +80,9 @@ class RunLog:
     def start_lazily(self, place: Place, start: NodeStarted) -> None:
         """Queue a step's start behind everything else; it is written when the step turns out to take its time."""
         self._lazy[place.run_id, start.position] = (place, start)
-        if self._lazy_timer is None:
-            self._lazy_timer = self._loop.real_call_later(LAZY_MS / 1000, self._lazy_due)
+        if not self._lazy_set:
+            self._lazy_set = True
+            self._loop.call_lazily(self._lazy_due)
 
     def withheld(self, place: Place, position: str) -> NodeStarted | None:
         """The start of a step if it has not been queued yet; the caller must put it into the outcome."""
@@ -91,7 +90,7 @@ class RunLog:
         return None if held is None else held[1]
 
     def _lazy_due(self) -> None:
-        self._lazy_timer = None
+        self._lazy_set = False
         lazy, self._lazy = self._lazy, {}
         for place, start in lazy.values():
             self.note(place, start)
