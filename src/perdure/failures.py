@@ -12,7 +12,6 @@ import asyncio
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Any, Final, Literal, NamedTuple
 
 from perdure import errors
@@ -380,6 +379,8 @@ def _delay_ms(value: Any, unit_ms: int, now_ms: int) -> int | None:
 
 
 def _until_date_ms(text: str, now_ms: int) -> int | None:
+    from email.utils import parsedate_to_datetime  # noqa: PLC0415  only a retry hint with a date pays for it
+
     try:
         date = parsedate_to_datetime(text)
     except (TypeError, ValueError):

@@ -47,6 +47,7 @@ def _refuse(value: Any) -> Any:
 
 _dumps = _make_encoder()
 _loads: Final = json.JSONDecoder().decode
+_scan: Final[Any] = vars(json.JSONDecoder())["scan_once"]  # `decode` without its two looks for white space
 _SCALARS: Final = frozenset({str, int, bool, type(None)})
 
 
@@ -77,7 +78,11 @@ def load(text: str | bytes | Raw) -> Any:
     """The value of a stored text. Small and large integers keep every digit."""
     if type(text) is not str:
         text = bytes(text).decode()  # type: ignore[arg-type]
-    return _loads(text)
+    try:
+        value, end = _scan(text, 0)
+    except StopIteration:
+        return _loads(text)  # says what is wrong
+    return value if end == len(text) else _loads(text)
 
 
 def digest_of_text(text: str) -> str:

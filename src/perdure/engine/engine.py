@@ -11,6 +11,7 @@ who writes (DESIGN 2, law 3). When a lease is lost the run stops at once and wri
 from __future__ import annotations
 
 import asyncio
+import gc
 import logging
 from collections.abc import Callable
 from dataclasses import replace
@@ -53,6 +54,8 @@ if TYPE_CHECKING:
 __all__ = ["Ending", "Engine", "Execution", "RunOptions"]
 
 _logger = logging.getLogger("perdure.engine")
+# Records and tasks live long; at Python's usual 700 the collector would walk them again every few steps.
+GC_OBJECTS: Final = 50_000
 _STORED_OPTIONS: Final = ("agent", "stages_max", "seed", "script")
 
 
@@ -100,9 +103,12 @@ class Engine:
         self._terms = Terms(self._holder, config.lease_timeout_ms, here())
         self._executions: dict[str, Execution] = {}
         self._chores: list[asyncio.Task[None]] = []
+        self._gc = gc.get_threshold()
 
     async def __aenter__(self) -> Self:
         running_loop()
+        self._gc = gc.get_threshold()
+        gc.set_threshold(GC_OBJECTS, *self._gc[1:])
         self._chores = [
             asyncio.create_task(self._renew_for_ever(), name="renew-leases"),
             asyncio.create_task(self._attention.watch(lambda: self._executions, self._apply), name="mailbox"),
@@ -116,6 +122,7 @@ class Engine:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+        gc.set_threshold(*self._gc)
 
     # --- starting
 

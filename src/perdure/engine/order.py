@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -86,16 +85,20 @@ class Order:
         self.now = now
         self.ready = 0  # callbacks of lanes, scheduled and not yet run
         self.foreign = 0  # thread jobs of lanes
-        self.sockets: set[int] = set()
+        self.sockets: dict[
+            int, None
+        ] = {}  # a dict as a set: an empty one is a third of an empty set, and runs are many
         self.stopped: BaseException | None = None
-        self.lanes: set[LaneTask] = set()  # the tasks of the run that are not done
+        self.lanes: dict[
+            int, LaneTask
+        ] = {}  # the tasks of the run that are not done, by id(): naming one changes its hash
         self.replaying = bool(record.order)
         self._on_drift, self._on_timer, self._warn = on_drift, on_timer, warn
         self._cursor = 0
         self._short_cuts = 0
         self._asked: dict[str, Waiter] = {}
         self._held: list[LaneTimer | asyncio.Future[None]] = []  # no outcome recorded: begin when the record is used up
-        self._live: deque[tuple[Waiter, Any, int]] = deque()
+        self._live: list[tuple[Waiter, Any, int]] = []  # committed and not yet released, in order
         self._since = loop.turn  # the loop's turn at the last release
         self._warned = False
         self._patience: tuple[int, asyncio.TimerHandle] | None = None
@@ -104,13 +107,13 @@ class Order:
 
     def began(self, task: LaneTask) -> None:
         """A lane's task was made; its end merges it into the lane it came from, before anybody else is told."""
-        self.lanes.add(task)
+        self.lanes[id(task)] = task
         task.add_done_callback(self._ended)
         if self.stopped is not None:
             task.cancel()
 
     def _ended(self, task: asyncio.Task[Any]) -> None:
-        self.lanes.discard(task)
+        self.lanes.pop(id(task), None)
         if self.stopped is not None and not task.cancelled():
             task.exception()  # the signal ended it; nobody needs to be told
         task.lane.end()  # type: ignore[attr-defined]
@@ -138,21 +141,29 @@ class Order:
 
     # --- asking
 
+    def next_recorded(self, position: str, task: LaneTask) -> Outcome | None:
+        """The recorded outcome of a call without yielding, if it is the next in order and nothing else is ready.
+
+        None: it must be waited for. Once every SHORT_CUTS_MAX calls it must, so that the loop gets its turn.
+        """
+        order, cursor = self.record.order, self._cursor
+        if (
+            self.ready
+            or cursor == len(order)
+            or order[cursor] != position
+            or self._short_cuts == SHORT_CUTS_MAX
+            or self.stopped is not None
+            or task._must_cancel  # type: ignore[attr-defined]  # noqa: SLF001  a pending cancellation comes first
+        ):
+            self._short_cuts = 0
+            return None
+        self._short_cuts += 1
+        self._cursor = cursor + 1
+        return self._pass(self.record.outcomes[position])
+
     async def recorded(self, position: str) -> Outcome:
         """The recorded outcome of a call, at its place in the order."""
         self.check()
-        order, cursor = self.record.order, self._cursor
-        if (
-            self.ready == 0
-            and cursor < len(order)
-            and order[cursor] == position
-            and self._short_cuts < SHORT_CUTS_MAX
-            and not asyncio.current_task()._must_cancel  # type: ignore[union-attr]  # noqa: SLF001  a pending cancellation comes first
-        ):
-            self._short_cuts += 1
-            self._cursor = cursor + 1
-            return self._pass(self.record.outcomes[position])
-        self._short_cuts = 0
         waiter = Step(position, self.loop.create_future())
         if self.record.is_passed(position):
             outcome = self.record.outcomes[position]
@@ -212,7 +223,7 @@ class Order:
                 if not self._replay_next():
                     return
             elif self._live:
-                waiter, outcome, at = self._live.popleft()
+                waiter, outcome, at = self._live.pop(0)
                 if waiter.gone:
                     continue
                 if force and not self._warned:
@@ -232,13 +243,13 @@ class Order:
 
     def _pass(self, outcome: Outcome) -> Outcome:
         self.now = max(self.now, outcome.at / 1000)
-        self.record.passed.add(outcome.position)
+        self.record.passed[outcome.position] = None
         return outcome
 
     def _replay_next(self) -> bool:
         """Release the next recorded outcome; False when the code must move first."""
         if self._live:  # only what was passed over in a rerun
-            late, late_outcome, _ = self._live.popleft()
+            late, late_outcome, _ = self._live.pop(0)
             if not late.gone:
                 self._advance(late_outcome.at)
                 late.release(late_outcome)
@@ -282,7 +293,7 @@ class Order:
         if not outcome.is_timer and not self._on_drift(position):
             return False
         self._cursor += 1
-        self.record.passed.add(position)
+        self.record.passed[position] = None
         return True
 
     def _go_live(self) -> None:

@@ -75,8 +75,8 @@ class Record:
     prompts: dict[str, PromptAsked] = field(default_factory=dict)
     answers: dict[str, PromptAnswered] = field(default_factory=dict)
     lanes: dict[str, LaneName] = field(default_factory=dict)
-    passed: set[str] = field(default_factory=set)  # outcomes already released in this execution
-    _unasked: set[str] = field(default_factory=set)
+    passed: dict[str, None] = field(default_factory=dict)  # outcomes already released in this execution
+    _unasked: dict[str, None] = field(default_factory=dict)
 
     @classmethod
     def of(cls, run_id: str, events: Iterable[Stored]) -> Record:
@@ -175,11 +175,11 @@ class Record:
     def ready(self) -> None:
         """Sort the outcomes into event order; the record is complete."""
         self.order = [o.position for o in sorted(self.outcomes.values(), key=lambda o: o.seq)]
-        self._unasked = self.starts.keys() | self.outcomes.keys()
+        self._unasked = {**dict.fromkeys(self.starts), **dict.fromkeys(self.outcomes)}
 
     def call(self, position: str) -> None:
         """The code makes the call at this position."""
-        self._unasked.discard(position)
+        self._unasked.pop(position, None)
 
     def describe(self, position: str) -> str:
         """What is recorded at a position, in words: `tool build in lane /review.0 (flow.py:12)`."""

@@ -170,7 +170,7 @@ class Run:
 
     async def _unwind(self) -> None:
         """The body is over: what still runs is cancelled, lanes first, then open steps, then what they started."""
-        lanes = {task for task in self.order.lanes if task is not self._body}
+        lanes = [task for task in self.order.lanes.values() if task is not self._body]
         for task in lanes:
             task.cancel("run_ended")
         if lanes:

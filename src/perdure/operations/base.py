@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from asyncio import events
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Protocol
 
@@ -36,12 +37,17 @@ class Outcome(Protocol):
 class Order(Protocol):
     """The order of a run's outcomes (engine/order.py)."""
 
+    loop: Any
     replaying: bool
     stopped: BaseException | None
     now: float
 
     def check(self) -> None:
         """Raise the signal that stopped the run, if one did."""
+        ...
+
+    def next_recorded(self, position: str, task: Any) -> Any:
+        """The recorded outcome without waiting, if it is the next one and nothing else may happen before it."""
         ...
 
     async def recorded(self, position: str) -> Any:
@@ -120,6 +126,8 @@ class Call:
     """One call of the author, at its position."""
 
     __slots__ = (
+        "_code",
+        "_line",
         "abandoned",
         "decided",
         "digest",
@@ -130,10 +138,9 @@ class Call:
         "parents",
         "position",
         "run",
-        "source",
         "take",
         "task",
-    )  # fmt: skip
+    )
 
     def __init__(
         self, run: Run, kind: NodeKind, name: str, digest: str, *, label: str = "", depth: int = 2,
@@ -152,7 +159,8 @@ class Call:
         self.run, self.kind, self.name, self.digest, self.label = run, kind, name, digest, label
         self.position = position = lane.next_position()
         self.parents = running.call_parents()
-        self.source = _source(depth)
+        frame = sys._getframe(depth)  # noqa: SLF001  the line of the author's call, for drift reports
+        self._code, self._line = frame.f_code, frame.f_lineno
         self.abandoned = False  # the code no longer waits
         self.decided = False  # the outcome is on its way into the journal
         self.task: asyncio.Task[None] | None = None
@@ -179,6 +187,11 @@ class Call:
             self.run.order.check()
         self.run.record.takes[self.position] = self.run.record.takes.get(self.position, 0) + 1
         self.run.record.forget(self.position)
+
+    @property
+    def source(self) -> str:
+        """Where in the author's code the call stands: file:line."""
+        return f"{self._code.co_filename.rpartition('/')[2]}:{self._line}"
 
     @property
     def has_outcome(self) -> bool:
@@ -209,20 +222,17 @@ class Call:
             elapsed_ms=elapsed_ms, start=self.run.log.withheld(self.run, self.position),
         )  # fmt: skip
 
-    def settle(self) -> None:
-        """The code of the awaiting lane knows the outcome."""
-        lane: Lane = getattr(asyncio.current_task(), "lane", None) or self.lane
-        lane.settle(self.position, self.parents)
-
     async def outcome(self, work: Callable[[Call, Any], Coroutine[Any, Any, None]], *, context: Any = None) -> Outcome:
         """The outcome: recorded, or made by `work(call, waiter)`, which journals it through the waiter."""
         run = self.run
         order = run.order
+        task: Any = asyncio.current_task(order.loop)
         if self.position in run.record.outcomes:
-            outcome: Outcome = await order.recorded(self.position)
+            outcome: Outcome = order.next_recorded(self.position, task) or await order.recorded(self.position)
         else:
             outcome = await self._made(order, work, context)
-        self.settle()
+        lane: Lane = getattr(task, "lane", None) or self.lane  # the one that awaits, not the one that called
+        lane.settle(self.position, self.parents)
         return outcome
 
     async def _made(
@@ -248,16 +258,9 @@ class Call:
 
 def lane_of(run: Run) -> Lane:
     """The lane of `run` that is running. Raises CallOutsideLane."""
-    try:
-        task = asyncio.current_task()
-    except RuntimeError:
-        task = None
-    lane: Lane | None = getattr(task, "lane", None)
-    if lane is None or lane.owner is not run:
-        raise CallOutsideLane
-    return lane
-
-
-def _source(depth: int) -> str:
-    frame = sys._getframe(depth + 1)  # noqa: SLF001  the line of the author's call, for drift reports
-    return f"{frame.f_code.co_filename.rpartition('/')[2]}:{frame.f_lineno}"
+    loop = run.order.loop
+    if events._get_running_loop() is loop:  # noqa: SLF001  None in a thread, where current_task would raise
+        lane: Lane | None = getattr(asyncio.current_task(loop), "lane", None)
+        if lane is not None and lane.owner is run:
+            return lane
+    raise CallOutsideLane

@@ -53,13 +53,14 @@ def _shown(bound: str) -> Raw:
 
 
 async def _value(call: Call, tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], bound: str) -> Any:
-    replayed = call.position in call.run.record.outcomes
-    work = partial(_perform, tool=tool, args=args, kwargs=kwargs, bound=bound)
-    context = None
-    if not replayed:
+    replayed = call.has_outcome
+    if replayed:
+        outcome = await call.outcome(_never)
+    else:
         context = copy_context()  # the author's context variables, but no lane: calls inside a tool are refused
         context.run(LANE.set, None)
-    outcome = await call.outcome(work, context=context)
+        work = partial(_perform, tool=tool, args=args, kwargs=kwargs, bound=bound)
+        outcome = await call.outcome(work, context=context)
     event: NodeFinished = outcome.event
     if event.status == "completed":
         value = tool.decode_result(load(event.value))  # type: ignore[arg-type]
@@ -75,6 +76,10 @@ async def _value(call: Call, tool: Tool[..., Any], args: tuple[Any, ...], kwargs
         f"Tool {tool.name} failed: {event.failure.message}",
         failure=event.failure, position=call.position, run_id=call.run.run_id, tool=tool.name,
     )  # fmt: skip
+
+
+async def _never(call: Call, _waiter: Any) -> None:
+    raise AssertionError(f"{call.position} is recorded and was to be done again")
 
 
 async def _perform(
