@@ -7,11 +7,13 @@ are read in one go. A wake-up is a hint; a slow look happens even without one (D
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Raw, Struct
 
+from perdure.errors import PerdureError
 from perdure.events import PromptReleased
 from perdure.operations.ask import Question, asked_event
 from perdure.store import prompts, requests
@@ -23,6 +25,8 @@ from perdure.values import raw
 if TYPE_CHECKING:
     from perdure.engine.runner import Run
     from perdure.operations.base import Call
+
+_logger = logging.getLogger("perdure.engine")
 
 POLL_S: Final = 0.1
 RECHECK_S: Final = 5.0
@@ -51,11 +55,15 @@ class Attention:
         while True:
             await asyncio.sleep(POLL_S)
             quiet_s += POLL_S
-            changes = self._database.changes()
-            if changes == self._seen and quiet_s < RECHECK_S:
-                continue
-            self._seen, quiet_s = changes, 0.0
-            await self.look(list(owned()), apply)
+            try:
+                changes = self._database.changes()
+                if changes == self._seen and quiet_s < RECHECK_S:
+                    continue
+                self._seen, quiet_s = changes, 0.0
+                await self.look(list(owned()), apply)
+            except PerdureError as error:  # nobody else would look: try again
+                self._seen = -1
+                _logger.warning("The store could not be asked for answers and requests, trying again: %s", error)
 
     async def look(self, roots: list[str], apply: Callable[[Request], Awaitable[None]]) -> None:
         """Take in what is there now."""

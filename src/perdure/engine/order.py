@@ -66,6 +66,29 @@ class Step:
 class Order:
     """The order of one run's outcomes."""
 
+    __slots__ = (
+        "_asked",
+        "_cursor",
+        "_held",
+        "_live",
+        "_on_drift",
+        "_on_timer",
+        "_patience",
+        "_short_cuts",
+        "_since",
+        "_warn",
+        "_warned",
+        "foreign",
+        "lanes",
+        "loop",
+        "now",
+        "ready",
+        "record",
+        "replaying",
+        "sockets",
+        "stopped",
+    )
+
     def __init__(
         self,
         loop: LaneLoop,
@@ -188,6 +211,7 @@ class Order:
         """The code set a timer."""
         if self.stopped is not None:
             return
+        self.record.call(timer.position)
         if not self.replaying:
             timer.begin()
         elif timer.position in self.record.outcomes:

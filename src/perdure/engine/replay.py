@@ -205,6 +205,11 @@ class Record:
         """Whether anything recorded has not been asked for yet."""
         return bool(self._unasked)
 
+    @property
+    def unasked(self) -> tuple[str, ...]:
+        """What is recorded and has not been asked for yet, in order."""
+        return tuple(sorted(self._unasked))
+
     def is_passed(self, position: str) -> bool:
         """Whether the order has gone past this outcome."""
         return position in self.passed

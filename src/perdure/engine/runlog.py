@@ -51,6 +51,8 @@ class _Entry:
 class RunLog:
     """Appends the events of one root run."""
 
+    __slots__ = ("_drained", "_in_flight", "_journal", "_lazy", "_lazy_set", "_loop", "_on_lost", "lease", "lost")
+
     def __init__(self, journal: Journal, lease: Lease, loop: LaneLoop, on_lost: Callable[[PerdureError], None]) -> None:
         """`on_lost` is told once, when nothing more can be written."""
         self.lease = lease

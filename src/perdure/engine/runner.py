@@ -14,12 +14,13 @@ import asyncio
 import logging
 from collections.abc import Coroutine
 from contextvars import Context as Variables
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
-from msgspec import UNSET, Raw, UnsetType
+from msgspec import Raw, UnsetType
 
 from perdure import failures
+from perdure.engine.ending import Ending, carried, is_ours
 from perdure.engine.loop import LaneTimer
 from perdure.engine.order import Order
 from perdure.engine.replay import Record
@@ -27,7 +28,6 @@ from perdure.errors import (
     ExitRun,
     Fenced,
     LimitReached,
-    OperationFailed,
     OutputInvalid,
     PayloadInvalid,
     PerdureError,
@@ -35,7 +35,7 @@ from perdure.errors import (
     Signal,
     Suspend,
 )
-from perdure.events import Failure, NodeAbandoned, NodeJoined, StatusChanged, TimerFired
+from perdure.events import NodeAbandoned, NodeJoined, StatusChanged, TimerFired
 from perdure.graph.lanes import BODY, Lane
 from perdure.operations.base import Call
 from perdure.operations.context import Context
@@ -43,7 +43,7 @@ from perdure.operations.conversation import used_before
 from perdure.operations.results import Usage
 from perdure.operations.setting import Spoken
 from perdure.states import NodeKind, NodeStatus, RunStatus
-from perdure.values import load, raw
+from perdure.values import raw
 
 if TYPE_CHECKING:
     from perdure.definitions import Workflow
@@ -61,29 +61,30 @@ LIMITS: Final[dict[str, tuple[int, str]]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ending:
-    """How an execution ended. `output` is the stored JSON text; `value` decodes it."""
-
-    status: RunStatus
-    output: Raw | UnsetType = UNSET
-    failure: Failure | None = None
-    code: str = ""
-    reason: str = ""
-    resumable: bool = True
-    exited: bool = False
-    failed: tuple[str, ...] = ()  # positions of the failures that ended the run
-    replayed: int = 0  # recorded outcomes that were handed out again
-    recorded: bool = True  # False: nothing more could be written; the journal still says `running`
-
-    @property
-    def value(self) -> Any:
-        """The output as plain JSON; None when there is none."""
-        return None if self.output is UNSET else load(self.output)
-
-
 class Run:
     """A run being executed. Operations see it as operations.base.Run."""
+
+    __slots__ = (
+        "_body",
+        "_changes",
+        "_tasks",
+        "children",
+        "cwd",
+        "depth",
+        "epoch",
+        "inputs",
+        "log",
+        "open_calls",
+        "order",
+        "parent",
+        "record",
+        "run_id",
+        "spoken",
+        "tree",
+        "usage",
+        "verdict",
+        "workflow",
+    )
 
     def __init__(
         self, tree: Tree, workflow: Workflow, inputs: dict[str, Any], record: Record, parent: Run | None = None
@@ -94,11 +95,11 @@ class Run:
         self.log = tree.log
         self.epoch = tree.lease.epoch
         self.verdict: Ending | None = None
-        self.children: set[Run] = set()
+        self.children: dict[str, Run] = {}  # those that run now, by their boundary's position
         self.open_calls: dict[str, Call] = {}
         self.usage = sum((used_before(one) for one in record.usage.values()), Usage())
         self.cwd = tree.options.cwd
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[Any] | None, None] = {}
         self._body: asyncio.Task[Any] | None = None
         self._changes = record.changes
         self._load(record)
@@ -131,16 +132,25 @@ class Run:
             ending = await self._run_body()
             if self._may_go_on_once(ending):
                 await self.tree.log.commit(self, self._status("running", set_aside=ending.failed))
-                self.record.set_aside(ending.failed)
-                self.record.passed.clear()
-                self.record.ready()
-                self._load(self.record)
-                self.verdict = None
+                await self.tree.reload()  # what this execution recorded so far counts too
+                self._load(self.tree.record_of(self.run_id))
                 ending = await self._run_body()
+            self._warn_of_unasked()
             ending = replace(ending, replayed=len(self.record.passed))
             return await self._record_end(ending)
+        except PerdureError as error:
+            if self.log.lost is None:
+                raise
+            return self._lost(error)
         finally:
             self.tree.loop.dismiss()
+
+    def _warn_of_unasked(self) -> None:
+        """The body came to an end of its own without asking for all that is recorded: its code may have changed."""
+        left = self.record.unasked
+        if left and (self.verdict is None or self.verdict.exited):
+            shown = ", ".join(self.record.describe(position) for position in left[:3])
+            self.tree.warn(f"The record holds {len(left)} steps that the code did not ask for this time: {shown}.")
 
     def _may_go_on_once(self, ending: Ending) -> bool:
         """A crashed run that ends only by failures recorded before the crash sets them aside and goes on, once."""
@@ -178,11 +188,13 @@ class Run:
         self.order.stop(Suspend("The run is over."))
         for call in list(self.open_calls.values()):
             self.abandon(call, Suspend("run_ended"))
+        while self.children:  # they keep the same bounds, and end before their parent does
+            await asyncio.wait(filter(None, self._tasks), return_when=asyncio.FIRST_COMPLETED)
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=TOOLS_S)
+            await asyncio.wait(filter(None, self._tasks), timeout=TOOLS_S)
         if self._tasks:
-            await asyncio.wait(self._tasks, timeout=STAGES_S if self.tree.has_agents else 0.0)
-        for left in self._tasks:
+            await asyncio.wait(filter(None, self._tasks), timeout=STAGES_S if self.tree.has_agents else 0.0)
+        for left in filter(None, self._tasks):
             self.tree.warn(f"Gave up waiting for {left.get_name()}, which does not react to its cancellation.")
 
     def _ending_of(self, body: asyncio.Task[Any]) -> Ending:
@@ -193,14 +205,14 @@ class Run:
             except (OutputInvalid, PayloadInvalid, LimitReached) as problem:
                 return Ending(status="failed", failure=failures.classify(problem, origin="author"), code=problem.code)
             return Ending(status="completed", output=output)
-        if isinstance(error, AssertionError) and _is_ours(error):
+        if isinstance(error, AssertionError) and is_ours(error):
             return Ending(
                 status="failed", failure=failures.classify(error, origin="engine"), code="corrupt", resumable=False
             )
         failure = failures.classify(error, origin="author")
         facts = failures.facts(failure.code)
         status: RunStatus = "blocked" if facts.disposition == "active_blocked" else "failed"
-        return Ending(status=status, failure=failure, code=failure.code, failed=_carried(error, self.run_id))
+        return Ending(status=status, failure=failure, code=failure.code, failed=carried(error, self.run_id))
 
     async def _record_end(self, ending: Ending) -> Ending:
         """The run's last event. When it cannot be written the journal still says running, and a resume goes on."""
@@ -243,12 +255,13 @@ class Run:
         if self.verdict is not None:
             return
         self.verdict = ending
-        for child in list(self.children):
+        for child in list(self.children.values()):
             child.stop(ending if not ending.exited else Ending(status="cancelled", reason="parent_exited"), signal)
         self.order.stop(signal)
         body = self._body
-        if body is not None and body is not asyncio.current_task():
-            body.cancel()
+        if body is not None:
+            if body is not asyncio.current_task():
+                body.cancel()
             self.tree.loop.real_call_later(UNWIND_S, self._insist)
 
     def _insist(self) -> None:
@@ -274,7 +287,12 @@ class Run:
         call.abandoned = True
         if call.task is None:  # it never began
             return
-        call.task.cancel()
+        why = str(reason.args[0]) if reason.args else "cancelled"
+        child = self.children.get(call.position)
+        if child is None:
+            call.task.cancel()
+        else:  # it ends by itself, and its end is recorded
+            child.stop(Ending(status="cancelled", reason=why), Suspend(why))
         if (
             call.decided
             or self.log.lost is not None
@@ -282,7 +300,6 @@ class Run:
         ):
             return
         status: NodeStatus = "cancelled" if call.kind == "tool" else "skipped"
-        why = str(reason.args[0]) if reason.args else "cancelled"
         start = self.log.withheld(self, call.position)
         self.log.note(
             self, NodeAbandoned(position=call.position, status=status, epoch=self.epoch, reason=why, start=start)
@@ -315,7 +332,7 @@ class Run:
         task: asyncio.Task[None] = asyncio.Task(
             self._guarded(coro), loop=self.tree.loop, name=name, context=context or Variables()
         )
-        self._tasks.add(task)
+        self._tasks[task] = None
         return task
 
     async def _guarded(self, coro: Coroutine[Any, Any, None]) -> None:
@@ -324,7 +341,7 @@ class Run:
         except Exception as error:  # noqa: BLE001  top of the engine's own work: whatever gets here is our fault
             self._engine_failed(error)
         finally:
-            self._tasks.discard(asyncio.current_task())
+            self._tasks.pop(asyncio.current_task(), None)
 
     def _engine_failed(self, error: Exception) -> None:
         if self.verdict is not None or self.log.lost is not None:
@@ -377,37 +394,6 @@ class Run:
             take=self.record.take(timer.position),
         )
         self.log.outcome(self, event, timer)
-
-
-def _carried(error: BaseException, run_id: str) -> tuple[str, ...]:
-    """The positions of the failures that an exception carries: itself, its causes and contexts, members of groups."""
-    found: dict[str, None] = {}
-    seen: set[int] = set()
-    stack: list[tuple[BaseException, int]] = [(error, 0)]
-    while stack:
-        current, depth = stack.pop()
-        if id(current) in seen or depth > failures.DEPTH_MAX:
-            continue
-        seen.add(id(current))
-        if isinstance(current, OperationFailed) and current.position and current.details.get("run_id") == run_id:
-            found[current.position] = None
-        if isinstance(current, BaseExceptionGroup):
-            stack.extend((member, depth + 1) for member in current.exceptions)
-        if current.__cause__ is not None:
-            stack.append((current.__cause__, depth + 1))
-        elif current.__context__ is not None and not current.__suppress_context__:
-            stack.append((current.__context__, depth + 1))
-    return tuple(found)
-
-
-def _is_ours(error: BaseException) -> bool:
-    """Whether an assertion failed in perdure itself, not in the author's code."""
-    trace = error.__traceback__
-    module = ""
-    while trace is not None:
-        module = trace.tb_frame.f_globals.get("__name__", "")
-        trace = trace.tb_next
-    return str(module).startswith("perdure.") and not str(module).startswith("perdure.builtin")
 
 
 __all__ = ["BODY", "Ending", "Fenced", "Run"]

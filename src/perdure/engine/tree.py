@@ -18,7 +18,7 @@ from perdure.engine.loop import LaneLoop
 from perdure.engine.replay import Record
 from perdure.engine.runlog import RunLog
 from perdure.engine.runner import Ending, Run
-from perdure.errors import AgentUnavailable, Fenced, JournalError, PerdureError, Signal
+from perdure.errors import AgentUnavailable, Fenced, JournalError, PerdureError, Signal, StorageUnavailable
 from perdure.events import RunStarted, Stored
 from perdure.store.journal import Journal, Lease, NewRun
 from perdure.values import raw
@@ -87,6 +87,10 @@ class Tree:
         record = self._records.pop(run_id, None)
         return Record(run_id) if record is None else record
 
+    async def reload(self) -> None:
+        """Read again what is recorded of every run."""
+        self._records = records_of(await self.services.journal.load(self.root_run_id))
+
     async def execute_child(
         self, parent: Run, call: Call, workflow: Workflow, inputs: dict[str, Any], stored: dict[str, Any], run_id: str
     ) -> Ending:
@@ -103,7 +107,7 @@ class Tree:
                 ),
             )  # fmt: skip
         child = Run(self, workflow, inputs, record, parent)
-        parent.children.add(child)
+        parent.children[call.position] = child
         try:
             if record.started is None:
                 started = RunStarted(
@@ -115,7 +119,7 @@ class Tree:
             child.begin()
             return await child.execute()
         finally:
-            parent.children.discard(child)
+            del parent.children[call.position]
 
     def stop(self, ending: Ending, signal: Signal) -> None:
         """End every run of the tree with this verdict."""
@@ -131,10 +135,20 @@ class Tree:
     # --- lease and time
 
     def check_lease(self) -> Any:
-        """What to await before a side effect when the lease may be past its time: a renewal, or the loss."""
-        if self.loop.real_time() - self.renewed < self.lease.timeout_ms / 1000 * 0.9 or self.renew is None:
-            return None
-        return self.renew()
+        """What to await before a side effect, if the lease may be past its time. It raises if the lease is lost."""
+        return self._renewed() if self._may_be_late and self.renew is not None else None
+
+    @property
+    def _may_be_late(self) -> bool:
+        return self.loop.real_time() - self.renewed >= self.lease.timeout_ms / 1000 * 0.9
+
+    async def _renewed(self) -> None:
+        assert self.renew is not None
+        await self.renew()
+        if self._may_be_late:
+            self.log.close(StorageUnavailable("The lease of the run could not be renewed in time. Resume the run."))
+        if self.log.lost is not None:
+            raise self.log.lost
 
     def saw_store_time(self, at_ms: int) -> None:
         """The store's clock read `at_ms` just now."""
