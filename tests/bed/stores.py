@@ -12,6 +12,8 @@ from perdure.store.journal import Appended, Item, Journal, NewRun, Terms
 KINDS = ("sqlite",)
 ROOT = "0193e8a0-0000-7000-8000-000000000001"
 MINUTE_MS = 60_000
+CHILD = "child-1"
+GRANDCHILD = "child-2"
 
 
 class MovedClock(StoreClock):
@@ -47,6 +49,21 @@ def item(event, run_id=ROOT, **fields):
 async def owned(journal, run_id=ROOT, holder="one", timeout_ms=90_000, process=None):
     """A new run's lease."""
     return await journal.create(new_run(run_id), Terms(holder, timeout_ms, process))
+
+
+async def taken_over(journal):
+    """A stale lease and the current one."""
+    old = await owned(journal)
+    await journal.append(old, item(done(1)))
+    await journal.release(old)
+    return old, await journal.acquire(ROOT, "two")
+
+
+async def family(journal):
+    lease = await owned(journal)
+    await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:1", 1))
+    await journal.create_child(lease, new_run(GRANDCHILD, ROOT, CHILD, "/:1", 2))
+    return lease
 
 
 def kinds(outcomes):
