@@ -98,14 +98,14 @@ runs = json.load(sys.stdin)["data"]["runs"]
 print(max(runs, key=lambda run: run["started_at"] or 0)["run_id"] if runs else "RUN")'
 }
 
-# What a person may type after the demo.
-next() { printf '%s\n' "" "Next:" "    export PATH=$root/.venv/bin:\$PATH" "${@/#/    }" >&2; }
+# What a person may type after the demo, once this shell finds perdure.
+next() { printf '%s\n' "" "To go on in this shell:" "    export PATH=$root/.venv/bin:\$PATH" "${@/#/    }" >&2; }
 
 # step NAME COMMAND...: one line when it passes; its whole output, and the end of the script, when it fails. Adds what
 # pytest counted to tests_passed and tests_failed.
 tests_passed=0 tests_failed=0
 step() {
-    local name=$1 log began=$SECONDS code=0 summary
+    local name=$1 log began=$SECONDS code=0 summary skipped
     shift
     log=$(mktemp)
     "$@" >"$log" 2>&1 || code=$?
@@ -114,9 +114,11 @@ step() {
     tests_failed=$((tests_failed + $(count_of failed "$summary") + $(count_of error "$summary")))
     if [ "$code" = 5 ] && [ -n "${quick:-}" ]; then code=0; fi # every test of this folder is marked slow
     [ "$code" = 0 ] || cat "$log"
+    skipped=$(sed -nE 's/^SKIPPED (\[[0-9]+\]) [^ ]+ /             skipped \1 /p' "$log")
     rm -f "$log"
     [ "$code" = 0 ] || fail "FAILED: $name ($*)" "$tests_passed passed, ${tests_failed/#0/1} failed"
     printf '%-12s %4ss  %s\n' "$name" "$((SECONDS - began))" "${summary:-ok}"
+    [ -z "$skipped" ] || echo "$skipped"
 }
 # count_of failed "1 failed, 3 passed in 2s" -> 1
 count_of() {

@@ -40,14 +40,23 @@ def _fix_hash_seed() -> None:
         os.execve(sys.executable, [sys.executable, *sys.orig_argv[1:]], environment)  # noqa: S606  ourselves again
 
 
+def _working_folder() -> Path:
+    from pathlib import Path  # noqa: PLC0415  see the module docstring
+
+    try:
+        return Path.cwd()
+    except FileNotFoundError as error:
+        from perdure.errors import ConfigInvalid  # noqa: PLC0415
+
+        raise ConfigInvalid("The folder you are in was removed. Change to one that exists: cd ~") from error
+
+
 class Parts:
     """What commands are made of. Each part is built once, at its first use."""
 
     def __init__(self, *, database: str | None = None, cwd: Path | None = None) -> None:
         """`database` is the flag; everything else comes from the environment and files."""
-        from pathlib import Path  # noqa: PLC0415  see the module docstring
-
-        self.cwd = cwd or Path.cwd()
+        self.cwd = cwd or _working_folder()
         self._flags = {"database": database}
         self._config: Config | None = None
         self._database: Database | None = None
@@ -70,9 +79,19 @@ class Parts:
     @property
     def has_database(self) -> bool:
         """Whether there is anything to look at. Inspection of nothing makes no file."""
+        return self._database is not None or self.has_database_file
+
+    @property
+    def has_database_file(self) -> bool:
+        """Whether the database is on the disk; an empty file is one that could never be written."""
+        if "://" in self.config.database:
+            return True
         from pathlib import Path  # noqa: PLC0415
 
-        return self._database is not None or "://" in self.config.database or Path(self.config.database).exists()
+        try:
+            return Path(self.config.database).stat().st_size > 0
+        except (FileNotFoundError, NotADirectoryError):
+            return False
 
     def database(self) -> Database:
         """The open database, made if it is not there."""

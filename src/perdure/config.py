@@ -16,7 +16,7 @@ from typing import Any, Final
 from perdure.errors import ConfigInvalid
 from perdure.trust import is_trusted
 
-NEEDS_TRUST: Final = ("agents", "database")
+NEEDS_TRUST: Final = ("agents", "database", "worktree_setup")
 _PREFIX: Final = "PERDURE_"
 
 
@@ -37,6 +37,7 @@ class Config:
     lease_renew_ms: int = 30_000
     agents: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     link_dirs: tuple[str, ...] = ()
+    worktree_setup: tuple[str, ...] = ()
     sources: Mapping[str, str] = field(default_factory=dict)
     set_aside: tuple[str, ...] = ()  # keys of a project that is not trusted, which do not hold until it is
 
@@ -203,6 +204,12 @@ def _names(given: Any, layer: _Layer) -> tuple[str, ...]:
     return tuple(str(item) for item in given)
 
 
+def _command(given: Any, layer: _Layer) -> tuple[str, ...]:
+    if isinstance(given, str):
+        raise ValueError(f"got {given!r}")  # noqa: TRY004  as every reader
+    return _names(given, layer)
+
+
 def _paths(given: Any, layer: _Layer) -> tuple[Path, ...]:
     return tuple(_path(text, layer) for text in _names(given, layer))
 
@@ -233,4 +240,5 @@ _KEYS: Final[dict[str, tuple[str, Callable[[Any, _Layer], Any]]]] = {
     "lease_renew_ms": ("milliseconds, 1 or more", _count),
     "agents": ("a table for each agent, with its kind", _agents),
     "link_dirs": ("a list of folder names", _names),
+    "worktree_setup": ('a list of words, such as ["npm", "ci"]', _command),
 }

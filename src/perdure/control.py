@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Struct
@@ -19,10 +21,12 @@ from perdure import answers
 from perdure.clock import Clock, SystemClock
 from perdure.errors import ControlRefused, InputInvalid
 from perdure.host.identity import here
+from perdure.host.snapshots import forget_snapshots
+from perdure.host.worktrees import drop_branch, remove_worktree
 from perdure.ids import new_id
 from perdure.inspect import RunView, StageView, is_live
 from perdure.states import TERMINAL
-from perdure.store import prompts, requests
+from perdure.store import prompts, requests, worktrees
 from perdure.store.database import Database, Tx
 from perdure.store.journal import Journal
 from perdure.store.prompts import Prompt
@@ -30,8 +34,10 @@ from perdure.store.requests import Request
 from perdure.store.runs import RunRow, find, row_of
 
 OWNER_ANSWERS_S: Final = 10.0
+OWNER_LETS_GO_S: Final = 2.0
 POLL_S: Final = 0.05
 PREFIX_HEX_MIN: Final = 8
+MENTION_CHARS_MAX: Final = 120
 
 
 class ControlOutcome(Struct, frozen=True, kw_only=True):
@@ -101,6 +107,7 @@ class Control:
         if await self._is_live(row.run_id):
             settled = await self._ask_owner(row.run_id, "quit", {}, actor=actor, request_id=request)
             if settled is not None:
+                await self._until_released(row.run_id)
                 return settled
         outcome = ControlOutcome(
             action="quit", run_id=row.run_id, status="noop", changed=False,
@@ -143,15 +150,15 @@ class Control:
                 run_id=row.run_id, prompt_id=asked.prompt_id,
             )  # fmt: skip
         live = await self._is_live(row.root_run_id)
-        advice = "" if live else f" Go on: perdure resume {row.root_run_id}"
+        advice = "" if live else f"\nresume: perdure resume {row.root_run_id}"
         return ControlOutcome(
             action="answer", run_id=row.run_id, status="running" if live else "paused", changed=came == "ok",
-            message=f"Answered {question.get('message', 'the question')!r}.{advice}",
+            message=f"Answered: {_first_line(question.get('message', ''))}{advice}",
             details={"prompt_id": asked.prompt_id, "value": settled},
         )  # fmt: skip
 
     async def delete(self, target: str) -> ControlOutcome:
-        """Drop a run's record for good, children too; transcripts stay. Refused while a process owns it."""
+        """Drop a run's record for good, children too, and its worktrees; transcripts stay. Refused while it is owned."""
         row = await self.resolve(target)
         if row.parent_run_id is not None:
             raise ControlRefused(
@@ -162,9 +169,29 @@ class Control:
             raise ControlRefused("run_active", f"Run {row.run_id} is running. Quit it first.", run_id=row.run_id)
         if came == "not_found":
             raise ControlRefused("run_not_found", f"There is no run {row.run_id}.", run_id=row.run_id)
+        left = await self._without_worktrees(row.run_id)
         return ControlOutcome(
-            action="delete", run_id=row.run_id, status="noop", changed=True, message=f"Deleted {row.run_id}."
-        )
+            action="delete", run_id=row.run_id, status="noop", changed=True,
+            message=" ".join([f"Deleted {row.run_id}.", *left]), details={"left": left} if left else {},
+        )  # fmt: skip
+
+    async def _without_worktrees(self, run_id: str) -> list[str]:
+        """Remove a deleted run's worktrees and snapshots. What was left, in words: commits, and what cannot be removed."""
+        known = await self._database.read(lambda tx: worktrees.of_tree(tx, run_id))
+        left: list[str] = []
+        for owner, one in known:
+            repository = Path(one.repository)
+            try:
+                if one.kind != "given":
+                    await remove_worktree(repository, Path(one.path))
+                if one.branch is not None and not await drop_branch(repository, one.branch):
+                    left.append(f"Branch {one.branch} stays: its commits are nowhere else.")
+                await forget_snapshots(repository, owner)
+            except PerdureError as error:
+                left.append(f"The worktree {one.path} stays: {error.message}")
+                continue
+            await self._database.write(partial(worktrees.forget, run_id=owner, path=one.path))
+        return left
 
     # --- the mailbox
 
@@ -193,6 +220,14 @@ class Control:
             "If it is gone, resume takes the run over once its lease has run out.",
             run_id=run_id,
         )
+
+    async def _until_released(self, run_id: str) -> None:
+        """Wait a little for the owner to let go, so that a resume which follows at once is not refused."""
+        deadline = self._clock.monotonic() + min(OWNER_LETS_GO_S, self._patience_s)
+        for _ in range(round(OWNER_LETS_GO_S / POLL_S)):
+            if not await self._is_live(run_id) or self._clock.monotonic() >= deadline:
+                return
+            await asyncio.sleep(POLL_S)
 
     async def _settle_ourselves(self, outcome: ControlOutcome, *, actor: str, request_id: str) -> None:
         """Nobody owns the run: keep the outcome, so that the same request id has the same outcome."""
@@ -235,7 +270,7 @@ class Control:
             "stage_ambiguous",
             "The run asks several questions. Name one.",
             run_id=row.run_id,
-            candidates=[f"{p.prompt_id}  {(p.question or {}).get('message', '')}" for p in found],
+            candidates=[f"{p.prompt_id}  {_first_line((p.question or {}).get('message', ''))}" for p in found],
         )
 
     async def _answered(self, row: RunRow, wanted: str) -> Prompt:
@@ -273,6 +308,12 @@ def _outcome(verb: str, request: Request) -> ControlOutcome:
         resumable_elsewhere=bool(told.get("resumable_elsewhere", False)),
         details=dict(told.get("details", {})),
     )
+
+
+def _first_line(message: str) -> str:
+    """A question, short enough to be mentioned."""
+    line = (message.strip().splitlines() or ["the question"])[0]
+    return line if len(line) <= MENTION_CHARS_MAX else line[: MENTION_CHARS_MAX - 1] + "…"
 
 
 def to_prefix(target: str) -> str:

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any, Final, NoReturn, TypeVar, overload
 
 from perdure import inputs
@@ -27,6 +27,8 @@ __all__ = ["InputField", "Retry", "Tool", "Workflow", "as_tool", "normalise", "s
 
 BUDGET_KEYS: Final = ("max_duration_ms", "max_tokens", "max_cost", "warn_at_percent")
 DEPTH_MAX: Final = 4
+WORKTREE_CHOICE: Final = "a name of at most 64 letters, digits, dots, dashes and underscores, a Path, or True"
+_WORKTREE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 Body = TypeVar("Body", bound=Callable[..., Coroutine[Any, Any, Any]])
 
@@ -212,6 +214,13 @@ def workflow(fn: Any = None, /, *, name: str | None = None, description: str | N
     )
 
 
+def is_worktree_choice(given: Any) -> bool:
+    """Whether `worktree=` takes this: a name that is good for a folder and a branch, a path, True or False."""
+    if isinstance(given, str):
+        return bool(_WORKTREE_NAME.fullmatch(given)) and ".." not in given and not given.endswith((".", ".lock"))
+    return isinstance(given, (bool, PurePath))
+
+
 def _parameter_problems(fn: Callable[..., Any]) -> list[str]:
     parameters = list(inspect.signature(fn).parameters.values())
     named = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
@@ -243,8 +252,8 @@ def _option_problems(options: Mapping[str, Any]) -> list[str]:
     if type(depth) is not int or depth < 1:
         found.append(f"max_depth is {depth!r}, not a whole number of 1 or more")
     worktree = options.get("worktree")
-    if worktree is not None and (worktree == "" or not isinstance(worktree, (str, bool, Path))):
-        found.append(f"worktree is {worktree!r}, not a name, a path or True")
+    if worktree is not None and not is_worktree_choice(worktree):
+        found.append(f"worktree is {worktree!r}, not {WORKTREE_CHOICE}")
     return found
 
 

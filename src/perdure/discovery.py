@@ -135,8 +135,13 @@ class Catalog:
             return next(iter(entries.values()))
         names = sorted(entries)
         if name is None and names:
-            raise TargetAmbiguous(f"{path} has several workflows. Name one: {path}:{names[0]}", known=names)
-        raise TargetNotFound(f"{path} has no workflow {name or ''}. It has: {', '.join(names) or 'none'}.", known=names)
+            raise TargetAmbiguous(
+                f"{path} has several workflows. Name one: {path}:{names[0]}",
+                known=names, candidates=[f"{path}:{known}" for known in names],
+            )  # fmt: skip
+        if not names:
+            raise TargetNotFound(f"{path} defines no workflow. Put @workflow on an async function.", known=names)
+        raise TargetNotFound(f"{path} has no workflow {name}. It has: {', '.join(names)}.", known=names)
 
 
 def split_target(target: str) -> tuple[str | None, str | None]:

@@ -13,6 +13,7 @@ events, a default message (its docstring), and `details` with the offending valu
     │                       StorageUnavailable (retryable)
     ├ ReplayMismatch        the record and the code differ
     ├ TimedOut              a tool or a stage
+    ├ GitFailed             a command of git, with command, cwd and exit_code
     ├ AgentError            AgentUnavailable, AgentProtocolError
     ├ OperationFailed       StageFailed, ToolFailed, ChildFailed: what a workflow body may catch
     ├ HumanInputUnavailable
@@ -189,6 +190,10 @@ class StorageUnavailable(JournalError):
 
 class TimedOut(PerdureError):
     """It took longer than its timeout."""
+
+
+class GitFailed(PerdureError):
+    """A git command failed. `details` has the command, its folder and its exit code."""
 
 
 class ReplayMismatch(PerdureError):

@@ -226,6 +226,7 @@ class UsageRecorded(Event, frozen=True):
     tokens_in: int = 0
     tokens_out: int = 0
     cost_nanos: int | None = None  # None: unknown
+    turns_unknown: int = 0  # of which the agent did not say what they used
 
     @property
     def key(self) -> str:
@@ -250,7 +251,7 @@ class PromptAsked(Event, frozen=True):
 
 
 class PromptAnswered(Event, frozen=True):
-    """A person answered; the value is the node's outcome too (its NodeFinished follows in the same transaction)."""
+    """A person answered. Of a step that is a question the value is the outcome too, in the NodeFinished after it."""
 
     position: str
     prompt_id: str

@@ -85,6 +85,7 @@ _FACTS: Final[dict[str, Facts]] = {
         "agent_unavailable",
         "agent_protocol",
         "human_input_unavailable",
+        "git_failed",
         "corrupt",
     ),
 }

@@ -38,6 +38,11 @@ def new_id() -> str:
     return str(uuid.uuid4())
 
 
+def new_token() -> str:
+    """A fresh secret, 256 bits: who shows it is let in."""
+    return _draw(32).hex()
+
+
 def child_run_id(root_run_id: str, parent_run_id: str, position: str) -> str:
     """The id of the child run at a position of its parent: the same on every replay."""
     return str(uuid.uuid5(_NAMESPACE, f"{root_run_id}/{parent_run_id}/{position}"))

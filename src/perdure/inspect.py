@@ -73,6 +73,7 @@ class StageView(Struct, frozen=True):
     tokens_in: int
     tokens_out: int
     cost_nanos: int | None
+    turns_unknown: int
     error: dict[str, Any] | None
     abandoned: str | None
     question: str
@@ -217,6 +218,8 @@ def run_view(
     `latest` bounds the steps to the newest ones, so that a live screen costs the same for any length of run.
     """
     live = is_live(row, now_ms)
+    # The catalog does not know of pauses: in lists the time runs from the first start to the last change, and only an
+    # opened run leaves out what it was stopped for.
     until = row.ended_at or (now_ms if live else row.updated_at)
     view = RunView(
         run_id=row.run_id,
@@ -319,6 +322,7 @@ def _stage_view(node: NodeState, run: RunState, now_ms: int, *, live: bool, dept
         tokens_in=node.tokens_in,
         tokens_out=node.tokens_out,
         cost_nanos=node.cost_nanos,
+        turns_unknown=node.turns_unknown,
         error=_failure(node.failure),
         abandoned=node.abandoned,
         question=waiting[0].message[:TEXT_CHARS_MAX] if waiting else "",

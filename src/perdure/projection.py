@@ -67,6 +67,7 @@ class NodeState(Struct):
     tokens_in: int = 0
     tokens_out: int = 0
     cost_nanos: int | None = None
+    turns_unknown: int = 0  # of which nobody knows what they used
     prompts: dict[str, PromptState] = {}
 
     @property
@@ -315,6 +316,7 @@ def _session_bound(tree: RunTree, run: RunState, event: ev.SessionBound, at: int
 def _usage_recorded(tree: RunTree, run: RunState, event: ev.UsageRecorded, at: int) -> None:
     node = _node(run, event.position)
     node.tokens_in, node.tokens_out, node.cost_nanos = event.tokens_in, event.tokens_out, event.cost_nanos
+    node.turns_unknown = event.turns_unknown
 
 
 def _value_recorded(tree: RunTree, run: RunState, event: ev.ValueRecorded | ev.TimerFired, at: int) -> None:

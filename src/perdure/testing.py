@@ -85,7 +85,8 @@ def rehearse(
 
     `answers` maps a question, or a pattern of it such as "Deploy *", to its answer; a list answers one asking after the
     other, its last item every further one. Stages work in `cwd`, else in an empty folder that is removed afterwards; so
-    is the database unless `database` names a file. Works inside a running event loop too, in a thread of its own.
+    is the database unless `database` names a file. Git worktrees are not made: stages that want one work in `cwd` too.
+    Works inside a running event loop too, in a thread of its own.
 
     Raises InputInvalid and ConfigInvalid before anything runs; HumanInputUnavailable for a question without an answer,
     InputInvalid for an answer that does not fit. A workflow that fails is a result with status "failed".
@@ -137,7 +138,7 @@ async def _rehearsed(play: _Play, cwd: Path, place: str | Path, scratch: Path) -
         config = Config(config_dir=scratch, data_dir=scratch, database=str(place))
         person = _Person(database, play.answers)
         async with Engine(database, config, agents=play.agent) as engine:
-            options = RunOptions(cwd=cwd, agent=AGENT, seed=play.seed)
+            options = RunOptions(cwd=cwd, agent=AGENT, seed=play.seed, worktrees=False)
             execution = await engine.start(play.workflow, play.inputs, options)
             execution.tree.attention = person  # before the body's first turn of the loop
             ending = await execution.wait()
@@ -157,7 +158,7 @@ class _Person(Attention):
         self._answers = answers
         self._given: dict[str, int] = {}  # how often each entry was used
 
-    async def ask(self, run: Run, call: Call, question: Question) -> Answer:
+    async def ask(self, run: Run, call: Call, question: Question, aside: str = "") -> Answer:
         """The answer, recorded as a person's. Without one the run ends here, and `problem` says why."""
         try:
             value = self._value(question)
@@ -165,7 +166,7 @@ class _Person(Attention):
             self.problem = self.problem or problem
             run.tree.stop(Ending(status="cancelled", reason="unanswered"), Suspend("unanswered"))
             await asyncio.get_running_loop().create_future()  # until the run takes this step down
-        prompt_id = node_id(run.run_id, call.position)
+        prompt_id = node_id(run.run_id, call.position + aside)
         await run.log.commit(run, asked_event(call, question, prompt_id, 1))
         return Answer(prompt_id, 1, raw(value), AGENT)
 
@@ -207,5 +208,5 @@ async def _told(database: Database, run_id: str, ending: Ending) -> Rehearsal:
 def _node(node: NodeState) -> RehearsedNode:
     value = None if node.value is UNSET else load(node.value)
     if node.kind == "stage" and value is not None:
-        value = value.get("value", value["text"])
+        value = value.get("value", value.get("text"))
     return RehearsedNode(node.kind, node.name, node.status, value)

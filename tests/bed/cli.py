@@ -102,6 +102,8 @@ class Said(NamedTuple):
 class CommandLine:
     """Runs `perdure` in `folder`, which holds flows.py."""
 
+    seconds = 30.0  # for a command to end
+
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.home = folder / "home"
@@ -121,7 +123,7 @@ class CommandLine:
         """Run a command to its end, without a terminal."""
         done = subprocess.run(
             self._argv(words), cwd=self.folder, env=self.environ | environ, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=30, check=False,
+            capture_output=True, text=True, timeout=self.seconds, check=False,
         )  # fmt: skip
         said = Said(done.returncode, done.stdout, done.stderr)
         if "--detach" in words and said.code == 0:

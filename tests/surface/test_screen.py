@@ -1,8 +1,10 @@
 """What people read: times, columns, screens, last words, and errors."""
 
 import io
+import sys
 
 import pytest
+from msgspec import Raw
 
 from perdure.errors import ControlRefused, InputInvalid, LeaseHeld, StorageUnavailable, TargetNotFound
 from perdure.events import Failure, Stored
@@ -48,7 +50,7 @@ def test_times_are_short(ms, said):
 
 def test_columns_are_aligned_and_only_the_last_one_is_cut():
     assert text.table([("a", "bb", "c" * 30), ("aaa", "b", "x\ny")], width=20) == [
-        "a    bb  " + "c" * 11 + "…",
+        "a    bb  " + "c" * 10 + "…",
         "aaa  b   x y",
     ]
     assert text.table([]) == []
@@ -66,7 +68,7 @@ def test_colours_need_a_terminal(monkeypatch):
 
 def test_a_live_screen_has_a_line_for_the_run_and_one_for_each_step():
     shown = view(*begin(), finished("/:0", name="build"), started("/:1", "review", "stage"))
-    assert lines(shown, height=20, width=100, colour=False) == [
+    assert lines(shown, height=20, width=120, colour=False) == [
         f"● fix  {ROOT}  running  1m 20s  agent rehearsal  REHEARSAL: no model is asked",
         "  ✓ build   0.0s",
         "  ● review  1m 20s",
@@ -88,7 +90,7 @@ def test_steps_of_a_child_are_indented_below_it():
         Stored(2, ROOT, 2, started("/:0", "part", "boundary", child_run_id=CHILD)),
         Stored(3, CHILD, 3, finished("/:0", name="inside")),
     ]
-    drawn = lines(run_view(row(), 5, (), fold(rows, root_run_id=ROOT)), height=9, width=80, colour=False)
+    drawn = lines(run_view(row(), 5, (), fold(rows, root_run_id=ROOT)), height=9, width=90, colour=False)
     assert [line[:12].rstrip() for line in drawn[1:]] == ["  ● part", "    ✓ inside"[:12]]
 
 
@@ -133,7 +135,7 @@ def test_an_open_question_needs_a_person():
 def test_the_last_words_can_be_pasted():
     one = view(prompts=[question("select", ["it's", "b"])], status="paused", reason="quit", holder=None)
     assert ending.advice(one) == [
-        "asks: Go?",
+        "asks:   Go?",
         "  1  it's",
         "  2  b",
         f"answer: perdure answer {ROOT} 'it'\"'\"'s'",
@@ -183,6 +185,25 @@ def test_an_error_nobody_expected_is_one_line_unless_debugging(capsys):
     except RuntimeError as error:
         assert output.Output(as_json=False).crash(error) == output.FAILED
         assert "Traceback" not in (said := capsys.readouterr().err)
-        assert said.startswith("error: RuntimeError: boom\n")
+        assert said.startswith("error: RuntimeError: boom …\n")
         output.Output(as_json=False, debug=True).crash(error)
         assert "Traceback" in capsys.readouterr().err
+
+
+def test_an_output_that_brings_its_own_report_is_read_as_that(capsys):
+    out = output.Output(as_json=False)
+    ended = status("completed", output=Raw(b'{"report": "# Findings\\n\\nnone", "verdict": "approved"}'))
+    ending.draw(out, view(*begin(), ended, status="completed"), headline=False)
+    said = capsys.readouterr().out
+    assert "# Findings\n\nnone\n" in said
+    assert "verdict" not in said
+
+
+def test_a_line_that_says_how_a_run_stands_comes_below_the_steps_that_led_there(capsys):
+    screen = PlainScreen(sys.stdout)
+    ended = status("completed")
+    screen.show(view(*begin(), finished("/:0", name="build"), ended, status="completed"), [(ROOT, "/:0")])
+    first, second = capsys.readouterr().out.splitlines()
+    assert "build" in first
+    assert "completed" in second
+    assert ROOT in second

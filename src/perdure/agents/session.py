@@ -4,7 +4,8 @@ Every kind of agent implements `Agent` and `AgentSession` and passes one contrac
 The laws of a session:
 
 - One turn at a time. A turn ends by its `Turn`, by an `AgentError`, or by cancellation; never by silence.
-- When `prompt` returns or raises, and when `cancel` or `close` returns, no process of that turn is left.
+- When `prompt` returns or raises, and when `cancel` returns, nothing of that turn works on. When `close` returns, no
+  process of the session is left.
 - `cancel` ends the turn with `stop="cancelled"`. Cancelling the task that awaits `prompt` raises there as usual.
 - `close` may be called at any time, twice, and while a turn runs.
 - `emit` is called on the session's event loop, in order, and must not block.
@@ -13,7 +14,7 @@ The laws of a session:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, Protocol
@@ -34,6 +35,66 @@ class Capabilities:
     reopen: bool = False  # goes on with a session by its id
     steer: bool = False  # takes text while a turn runs
     fork: bool = False  # copies a session
+    mcp: bool = False  # can be given MCP servers, so the engine's tools
+
+
+class EngineTools(Protocol):
+    """The engine's MCP server for one stage, as the agent's side needs it. Made by the engine."""
+
+    def stdio(self) -> tuple[list[str], dict[str, str]]:
+        """Argument list and environment of a command that serves the tools by stdio; secrets only in the latter."""
+        ...
+
+    def http(self) -> tuple[str, dict[str, str]] | None:
+        """URL and headers of the tools on loopback; None if that is not offered."""
+        ...
+
+    @property
+    def result(self) -> Any:
+        """The value handed in by `perdure_result` in this turn; UNSET if none was."""
+        ...
+
+    def begin_turn(self) -> None:
+        """Allow one new result."""
+        ...
+
+    @property
+    def answered(self) -> bool:
+        """Whether the agent has listed or called the tools: they really reach it."""
+        ...
+
+
+PermissionKind = Literal["allow_once", "allow_always", "reject_once", "reject_always"]
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionOption:
+    """One of the answers an agent offers with its question."""
+
+    option_id: str
+    name: str
+    kind: PermissionKind
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionAsked:
+    """What an agent wants to do and may not do unasked."""
+
+    title: str
+    kind: str  # as the agent calls it: edit, execute, fetch, ...
+    paths: tuple[str, ...]  # absolute; empty if the agent does not say
+    options: tuple[PermissionOption, ...]
+    detail: Any = None  # the agent's own input of the tool, plain JSON
+
+
+@dataclass(frozen=True, slots=True)
+class PermissionChosen:
+    """The answer. None: nobody chose, so the agent is told that its question is off."""
+
+    option_id: str | None
+
+
+Permit = Callable[[PermissionAsked], Awaitable[PermissionChosen]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +110,8 @@ class SessionSpec:
     schema: dict[str, Any] | None = None  # JSON Schema of the wanted value
     reopen_id: str | None = None
     options: Mapping[str, Any] = field(default_factory=dict)
+    tools: EngineTools | None = None  # for agents that can be given MCP servers
+    permit: Permit | None = None  # asks a person; agents that may ask use it under their policy "ask"
 
 
 @dataclass(frozen=True, slots=True)

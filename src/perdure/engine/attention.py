@@ -30,6 +30,7 @@ _logger = logging.getLogger("perdure.engine")
 
 POLL_S: Final = 0.1
 RECHECK_S: Final = 5.0
+_ASIDE: Final = "!"  # in a question's key: beside the outcome of its step
 
 
 class Answer(Struct, frozen=True):
@@ -51,7 +52,7 @@ class Attention:
 
     async def watch(self, owned: Callable[[], Iterable[str]], apply: Callable[[Request], Awaitable[None]]) -> None:
         """Look for ever; `apply` is called, in the order of posting, for each request to one of the `owned` roots."""
-        quiet_s = 0.0
+        quiet_s, is_troubled = 0.0, False
         while True:
             await asyncio.sleep(POLL_S)
             quiet_s += POLL_S
@@ -61,9 +62,12 @@ class Attention:
                     continue
                 self._seen, quiet_s = changes, 0.0
                 await self.look(list(owned()), apply)
+                is_troubled = False
             except PerdureError as error:  # nobody else would look: try again
                 self._seen = -1
-                _logger.warning("The store could not be asked for answers and requests, trying again: %s", error)
+                if not is_troubled:
+                    _logger.warning("The store could not be asked for answers and requests, trying again: %s", error)
+                is_troubled = True
 
     async def look(self, roots: list[str], apply: Callable[[Request], Awaitable[None]]) -> None:
         """Take in what is there now."""
@@ -82,13 +86,14 @@ class Attention:
         for request in asked:
             await apply(request)
 
-    async def ask(self, run: Run, call: Call, question: Question) -> Answer:
+    async def ask(self, run: Run, call: Call, question: Question, aside: str = "") -> Answer:
         """Show a question and wait for its answer; a question that was open before the crash is the same one.
 
-        The reservation is durable before the question shows, and the question before anybody may answer it.
+        The reservation is durable before the question shows, and the question before anybody may answer it. `aside`
+        names a question beside the step's outcome: several may be open, and each ends with whoever waits for it.
         """
         lease = run.tree.lease
-        key = call.position + (f"~{call.take}" if call.take else "")
+        key = call.position + (f"~{call.take}" if call.take else "") + (f"{_ASIDE}{aside}" if aside else "")
         prompt = await self._database.write(lambda tx: prompts.reserve(tx, lease, run.run_id, call.position, key))
         if prompt.state == "answered":
             return _answer(prompt)
@@ -106,15 +111,23 @@ class Attention:
             self._seen = -1  # it may have been answered while nobody looked
             return _answer(await future)
         except asyncio.CancelledError:
-            await self._withdraw(run, call, prompt)
+            if aside or not _goes_on(run):
+                await self._withdraw(run, call, prompt)
             raise
         finally:
             self._open.pop(prompt.prompt_id, None)
 
+    async def withdraw_asides(self, run: Run, call: Call) -> None:
+        """Withdraw what an earlier execution of a step had asked aside: nobody waits for it any more."""
+        place = (run.run_id, call.position)
+        asked = await self._database.read(lambda tx: prompts.open_prompts(tx, run.run_id))
+        for prompt in asked:
+            if (prompt.run_id, prompt.position) == place and _ASIDE in prompt.prompt_key:
+                await self._withdraw(run, call, prompt)
+
     async def _withdraw(self, run: Run, call: Call, prompt: Prompt) -> None:
-        """Nobody waits for the answer any more. A run that will go on keeps its question open."""
-        verdict = run.verdict
-        if run.log.lost is not None or (verdict is not None and verdict.status in {"paused", "blocked", "running"}):
+        """Nobody waits for the answer any more."""
+        if run.log.lost is not None:
             return
         lease = run.tree.lease
         run.log.note(
@@ -126,6 +139,11 @@ class Attention:
         await self._database.write(
             lambda tx: prompts.release(tx, lease, prompt.prompt_id, prompt.generation, "not needed")
         )
+
+
+def _goes_on(run: Run) -> bool:
+    """Whether the run was stopped in a way after which it goes on: its own questions stay open then."""
+    return run.verdict is not None and run.verdict.status in {"paused", "blocked", "running"}
 
 
 def _answer(prompt: Prompt) -> Answer:

@@ -26,10 +26,10 @@ from perdure.engine.attention import Attention
 from perdure.engine.loop import running_loop
 from perdure.engine.replay import Record
 from perdure.engine.runner import Ending, Run
+from perdure.engine.toolserver import ToolServer
 from perdure.engine.tree import RunOptions, Services, Tree, records_of
 from perdure.errors import (
     ControlRefused,
-    DefinitionInvalid,
     InputInvalid,
     JournalError,
     LeaseHeld,
@@ -37,10 +37,12 @@ from perdure.errors import (
     Suspend,
 )
 from perdure.events import RunStarted, StatusChanged
+from perdure.host.furnishing import Furnishing
 from perdure.host.identity import Identity, here
 from perdure.host.processes import sweep
 from perdure.ids import jitter, new_id, new_run_id
 from perdure.operations.transcript import Transcript
+from perdure.operations.worktrees import Worktrees
 from perdure.states import is_resumable_status
 from perdure.store import requests
 from perdure.store.database import Database, Tx
@@ -97,7 +99,15 @@ class Engine:
         self._attention = Attention(database)
         scratch = Path(config.data_dir) / "runs"
         self._services = Services(
-            self._journal, self._attention, agents, scratch, lambda *place: Transcript(database, *place)
+            self._journal,
+            self._attention,
+            agents,
+            scratch,
+            lambda *place: Transcript(database, *place),
+            ToolServer(),
+            Worktrees(
+                database, Path(config.data_dir) / "worktrees", Furnishing(config.link_dirs, config.worktree_setup)
+            ),
         )
         self._holder = new_id()
         self._terms = Terms(self._holder, config.lease_timeout_ms, here())
@@ -122,6 +132,7 @@ class Engine:
         for chore in self._chores:
             chore.cancel()
         await asyncio.gather(*self._chores, return_exceptions=True)
+        await self._services.tools.close()
         gc.set_threshold(*self._gc)
 
     # --- starting
@@ -144,7 +155,6 @@ class Engine:
     async def _create(
         self, workflow: Workflow, inputs: dict[str, Any], options: RunOptions, *, running: bool
     ) -> tuple[Any, RunStarted, int]:
-        self._refuse_early(workflow)
         run_id = new_run_id()
         definition, digest, cwd = str(workflow.location()), workflow.source_digest(), str(options.cwd)
         started = RunStarted(
@@ -166,14 +176,6 @@ class Engine:
             if not isinstance(outcome, Appended):
                 raise getattr(outcome, "error", JournalError(f"Run {run_id} could not be created."))
         return result.lease, started, result.outcomes[0].stored.at
-
-    def _refuse_early(self, workflow: Workflow) -> None:
-        if workflow.worktree is not None:
-            raise DefinitionInvalid(
-                f"Workflow {workflow.name} wants a worktree; worktrees come with a later version of perdure. "
-                "Remove worktree= from @workflow, or make one yourself: git worktree add.",
-                workflow=workflow.name,
-            )
 
     # --- resuming
 

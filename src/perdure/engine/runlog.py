@@ -51,17 +51,28 @@ class _Entry:
 class RunLog:
     """Appends the events of one root run."""
 
-    __slots__ = ("_drained", "_in_flight", "_journal", "_lazy", "_lazy_set", "_loop", "_on_lost", "lease", "lost")
+    __slots__ = (
+        "_decided",
+        "_draining",
+        "_journal",
+        "_lazy",
+        "_lazy_set",
+        "_loop",
+        "_on_lost",
+        "_queued",
+        "lease",
+        "lost",
+    )
 
     def __init__(self, journal: Journal, lease: Lease, loop: LaneLoop, on_lost: Callable[[PerdureError], None]) -> None:
         """`on_lost` is told once, when nothing more can be written."""
         self.lease = lease
         self.lost: PerdureError | None = None
         self._journal, self._loop, self._on_lost = journal, loop, on_lost
-        self._in_flight = 0  # events handed over and not yet decided
+        self._queued = self._decided = 0  # events handed over, and those of them whose fate is known
         self._lazy: dict[tuple[str, str], tuple[Place, NodeStarted]] = {}
         self._lazy_set = False
-        self._drained: asyncio.Future[None] | None = None
+        self._draining: list[tuple[int, asyncio.Future[None]]] = []  # who waits until so many are decided
 
     # --- writing
 
@@ -102,15 +113,18 @@ class RunLog:
             if entry.future is not None:
                 entry.future.set_exception(self.lost)
             return
-        self._in_flight += 1
+        self._queued += 1
         items = [Item(entry.place.run_id, entry.event)]
         is_idle = entry.waiter is not None and self._loop.is_idle()
-        self._journal.submit_many(self.lease, items, entry, self._loop, is_idle=is_idle)
+        try:
+            self._journal.submit_many(self.lease, items, entry, self._loop, is_idle=is_idle)
+        except PerdureError as error:  # the store does not even take it: closed, or too much waits
+            self._committed(entry, None, error)
 
     # --- what came of it
 
     def _committed(self, entry: _Entry, outcomes: list[Any] | None, error: BaseException | None) -> None:
-        self._in_flight -= 1
+        self._decided += 1
         result = outcomes[0] if outcomes is not None else None
         if result is None or type(result) is Rejected:
             refusal = result.error if result is not None else error
@@ -124,8 +138,10 @@ class RunLog:
                 order.quiet_if_still()
             elif entry.future is not None and not entry.future.done():
                 entry.future.set_result(stored)
-        if self._drained is not None and not self._in_flight and not self._drained.done():
-            self._drained.set_result(None)
+        while self._draining and self._draining[0][0] <= self._decided:
+            drained = self._draining.pop(0)[1]
+            if not drained.done():
+                drained.set_result(None)
 
     def _fail(self, entry: _Entry, error: PerdureError) -> None:
         """A refused event cannot be gone around: what the code did next would not be what a resume does."""
@@ -142,8 +158,9 @@ class RunLog:
         self._on_lost(error)
 
     async def drain(self) -> None:
-        """Return once everything queued is decided."""
+        """Return once everything queued so far is decided. Runs of one tree may wait at the same time."""
         self._lazy_due()
-        if self._in_flight:
-            self._drained = self._loop.create_future()
-            await self._drained
+        if self._decided < self._queued:
+            drained: asyncio.Future[None] = self._loop.create_future()
+            self._draining.append((self._queued, drained))
+            await drained

@@ -15,6 +15,7 @@ import logging
 from collections.abc import Coroutine
 from contextvars import Context as Variables
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from msgspec import Raw, UnsetType
@@ -42,6 +43,8 @@ from perdure.operations.context import Context
 from perdure.operations.conversation import used_before
 from perdure.operations.results import Usage
 from perdure.operations.setting import Spoken
+from perdure.operations.workplace import settle
+from perdure.operations.worktrees import Worktree
 from perdure.states import NodeKind, NodeStatus, RunStatus
 from perdure.values import raw
 
@@ -65,26 +68,9 @@ class Run:
     """A run being executed. Operations see it as operations.base.Run."""
 
     __slots__ = (
-        "_body",
-        "_changes",
-        "_tasks",
-        "children",
-        "cwd",
-        "depth",
-        "epoch",
-        "inputs",
-        "log",
-        "open_calls",
-        "order",
-        "parent",
-        "record",
-        "run_id",
-        "spoken",
-        "tree",
-        "usage",
-        "verdict",
-        "workflow",
-    )
+        "_body", "_changes", "_tasks", "children", "cwd", "depth", "epoch", "inputs", "log", "open_calls", "order",
+        "parent", "record", "run_id", "spoken", "tree", "usage", "verdict", "workflow", "worktree",
+    )  # fmt: skip
 
     def __init__(
         self, tree: Tree, workflow: Workflow, inputs: dict[str, Any], record: Record, parent: Run | None = None
@@ -98,7 +84,8 @@ class Run:
         self.children: dict[str, Run] = {}  # those that run now, by their boundary's position
         self.open_calls: dict[str, Call] = {}
         self.usage = sum((used_before(one) for one in record.usage.values()), Usage())
-        self.cwd = tree.options.cwd
+        self.cwd: Path = tree.options.cwd if parent is None else parent.cwd
+        self.worktree: Worktree | None = None if parent is None else parent.worktree  # that `cwd` lies in
         self._tasks: dict[asyncio.Task[Any] | None, None] = {}
         self._body: asyncio.Task[Any] | None = None
         self._changes = record.changes
@@ -108,13 +95,9 @@ class Run:
         self.record = record
         self.spoken: list[Spoken] = []
         self.order = Order(
-            self.tree.loop,
-            record,
-            now=max(record.started_at, 1) / 1000,
-            on_drift=self._unasked,
-            on_timer=self._timer_due,
-            warn=self.tree.warn,
-        )
+            self.tree.loop, record, now=max(record.started_at, 1) / 1000, on_drift=self._unasked,
+            on_timer=self._timer_due, warn=self.tree.warn,
+        )  # fmt: skip
 
     # --- executing
 
@@ -150,7 +133,7 @@ class Run:
         left = self.record.unasked
         if left and (self.verdict is None or self.verdict.exited):
             shown = ", ".join(self.record.describe(position) for position in left[:3])
-            self.tree.warn(f"The record holds {len(left)} steps that the code did not ask for this time: {shown}.")
+            self.tree.warn(f"Recorded, and not asked for by the code this time ({len(left)}): {shown}.")
 
     def _may_go_on_once(self, ending: Ending) -> bool:
         """A crashed run that ends only by failures recorded before the crash sets them aside and goes on, once."""
@@ -163,6 +146,9 @@ class Run:
         )
 
     async def _run_body(self) -> Ending:
+        if self.workflow.worktree and self._body is None and not await self._is_settled():
+            assert self.verdict is not None
+            return self.verdict
         lane = Lane(self, on_join=self._joined)
         body = self.workflow.fn(Context(self), **self.inputs)
         self._body = self.tree.loop.start_lane(body, lane)
@@ -177,6 +163,20 @@ class Run:
                 self._body.exception()  # looked at, else the loop complains of a signal nobody took
             return self.verdict
         return self._ending_of(self._body)
+
+    async def _is_settled(self) -> bool:
+        """Have the folder in which the workflow wants to work, before its body can ask for it."""
+        self._body = asyncio.create_task(settle(self), name="worktree")
+        try:
+            self.worktree = await self._body or self.worktree
+        except asyncio.CancelledError:  # by `stop`
+            return False
+        except PerdureError as error:
+            failure = failures.classify(error, origin="engine")
+            self.verdict = self.verdict or Ending(status="failed", failure=failure, code=failure.code)
+            return False
+        self.cwd = self.cwd if self.worktree is None else self.worktree.cwd
+        return True
 
     async def _unwind(self) -> None:
         """The body is over: what still runs is cancelled, lanes first, then open steps, then what they started."""

@@ -18,7 +18,7 @@ from perdure.operations.engine_tool import EngineTool, Reply
 from perdure.operations.result_tool import ResultTool
 
 SOCKET: Final = "PERDURE_TOOLS_SOCKET"  # variables that `perdure bridge` reads (surfaces/cli/bridge.py)
-TOKEN: Final = "PERDURE_TOOLS_TOKEN"
+TOKEN: Final = "PERDURE_TOOLS_TOKEN"  # noqa: S105  the name of a variable
 
 _BRIDGE: Final = ("-P", "-m", "perdure", "bridge")  # -P: a file in the agent's folder must not be taken for a module
 _logger = logging.getLogger("perdure.engine")

@@ -6,7 +6,7 @@ nothing. Whoever connects shows a token first, and gets exactly the tools of tha
     perdure bridge --(token, newline)--> "ok" -> the protocol's lines, both ways        (toolwire.py speaks it)
                                      +-> a sentence, and the end, for a token that opens nothing
 
-The socket lies in a folder that only this user can enter. Closing a session ends its connections.
+The socket lies in a folder that only this user can enter (socketfolder.py). Closing a session ends its connections.
 """
 
 from __future__ import annotations
@@ -14,20 +14,18 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import tempfile
 from collections.abc import Sequence
 from contextvars import Context
 from importlib import import_module
-from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any, Final, Self
 
+from perdure.engine.socketfolder import SocketFolder
 from perdure.engine.stagetools import StageTools
 from perdure.operations.engine_tool import EngineTool
 
 TOKEN_SECONDS: Final = 10.0  # for a connection to show its token
 CONNECTIONS_MAX: Final = 64  # at once, over all stages, that have not shown theirs yet or talk
-SOCKET_PATH_BYTES_MAX: Final = 100  # an address of a Unix socket holds about this much
 
 OK: Final = b"ok\n"
 _logger = logging.getLogger("perdure.engine")
@@ -42,7 +40,7 @@ class ToolServer:
         self._connections: dict[asyncio.Task[None], StageTools | None] = {}
         self._starting = asyncio.Lock()
         self._wire: ModuleType | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: SocketFolder | None = None
         self._server: asyncio.Server | None = None
         self._door: Any = None
         self._doorkeeper: asyncio.Task[None] | None = None
@@ -61,7 +59,7 @@ class ToolServer:
             if self._server is None:
                 await self._start()
         assert self._folder is not None
-        stage = StageTools(tools, socket_path=_socket(self._folder.name), url=self._url, on_close=self._forget)
+        stage = StageTools(tools, socket_path=self._folder.socket, url=self._url, on_close=self._forget)
         self._stages[stage.token] = stage
         return stage
 
@@ -78,20 +76,16 @@ class ToolServer:
             await asyncio.wait([self._doorkeeper])
             self._door = self._doorkeeper = None
         if self._folder is not None:
-            self._folder.cleanup()
+            self._folder.remove()
             self._folder = None
 
     # --- starting
 
     async def _start(self) -> None:
         self._wire = await asyncio.to_thread(import_module, "perdure.engine.toolwire")
-        folder = tempfile.TemporaryDirectory(prefix="perdure-", ignore_cleanup_errors=True)  # mode 0700
-        if len(_socket(folder.name).encode()) > SOCKET_PATH_BYTES_MAX:
-            folder.cleanup()
-            folder = tempfile.TemporaryDirectory(prefix="perdure-", dir="/tmp", ignore_cleanup_errors=True)
-        self._folder = folder
+        self._folder = await asyncio.to_thread(SocketFolder.make)
         limit = self._wire.FRAME_BYTES_MAX
-        self._server = await asyncio.start_unix_server(self._connected, _socket(folder.name), limit=limit)
+        self._server = await asyncio.start_unix_server(self._connected, self._folder.socket, limit=limit)
 
     def _url(self) -> str:
         if self._door is None:
@@ -140,10 +134,6 @@ class ToolServer:
         await _end([task for task, owner in self._connections.items() if owner is stage])
         if self._door is not None:
             await self._door.forget(stage.token)
-
-
-def _socket(folder: str) -> str:
-    return str(Path(folder) / "tools")
 
 
 async def _end(tasks: list[asyncio.Task[None]]) -> None:

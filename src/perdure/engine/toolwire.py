@@ -21,7 +21,6 @@ from mcp.server.lowlevel import Server
 from mcp.server.stdio import stdio_server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.server.transport_security import TransportSecuritySettings
-from starlette.responses import PlainTextResponse
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -130,10 +129,9 @@ class HttpDoor:
         token = _bearer(scope)
         stage = self._stage_of(token)
         if stage is None:
-            refusal = PlainTextResponse("This token opens no stage's tools (any more).", 401)
-            await refusal(scope, receive, send)
+            await _refuse(send, 401, "This token opens no stage's tools (any more).")
         elif scope["path"] != PATH:
-            await PlainTextResponse(f"The tools are at {PATH}.", 404)(scope, receive, send)
+            await _refuse(send, 404, f"The tools are at {PATH}.")
         else:
             room = self._rooms.get(token)
             if room is None:
@@ -157,6 +155,7 @@ class _Room:
         self._sessions = StreamableHTTPSessionManager(
             server_of(stage),
             max_sessions=HTTP_SESSIONS_MAX,
+            session_idle_timeout=None,  # an agent may work for hours between two calls; closing the stage ends them
             max_request_body_size=FRAME_BYTES_MAX,
             security_settings=TransportSecuritySettings(allowed_hosts=[f"{HOST}:*"], allowed_origins=[]),
         )
@@ -175,6 +174,12 @@ class _Room:
         async with self._sessions.run():
             self._open.set()
             await asyncio.get_running_loop().create_future()
+
+
+async def _refuse(send: Send, status: int, why: str) -> None:
+    headers = [(b"content-type", b"text/plain; charset=utf-8")]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": why.encode()})
 
 
 def _bearer(scope: MutableMapping[str, Any]) -> str:

@@ -42,17 +42,22 @@ class RunOptions:
     on_drift: Literal["stop", "rerun"] = "stop"
     seed: int = 0  # of the rehearsal agent
     script: Any = None  # of the rehearsal agent: a path, or the script itself
+    worktrees: bool = True  # False: stages that want one work in the run's folder, as rehearsals do
 
 
 class Services:
     """What the engine lends to its trees."""
 
     def __init__(
-        self, journal: Journal, attention: Attention, agents: Callable[[str], Agent], scratch: Path, transcripts: Any
-    ) -> None:
-        """`scratch` is the folder for runs' artifacts; `agents` builds an agent by its configured name."""
+        self, journal: Journal, attention: Attention, agents: Callable[[str], Agent], scratch: Path, transcripts: Any,
+        tools: Any = None, worktrees: Any = None,
+    ) -> None:  # fmt: skip
+        """`scratch` is the folder for runs' artifacts; `agents` builds an agent by its configured name.
+
+        `tools` serves the engine's tools to agents (engine/toolserver.py), `worktrees` makes worktrees for stages.
+        """
         self.journal, self.attention, self.agents = journal, attention, agents
-        self.scratch, self.transcripts = scratch, transcripts
+        self.scratch, self.transcripts, self.tools, self.worktrees = scratch, transcripts, tools, worktrees
 
 
 class Tree:
@@ -180,9 +185,18 @@ class Tree:
         path.mkdir(parents=True, exist_ok=True)
         return path
 
+    @property
+    def worktrees(self) -> Any:
+        """The worktrees of runs (operations/worktrees.py)."""
+        return self.services.worktrees
+
     def transcript(self, run_id: str, position: str, take: int) -> Any:
         """The transcript of a stage."""
         return self.services.transcripts(run_id, position, take)
+
+    async def serve_tools(self, tools: list[Any]) -> Any:
+        """These tools of the engine, served to one session of a stage until they are closed."""
+        return await self.services.tools.open(tools)
 
     def warn(self, message: str) -> None:
         """Tell the user something that does not stop the run."""

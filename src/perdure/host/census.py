@@ -1,7 +1,8 @@
 """Which processes of a group still live, read from /proc. Looks only; signals are the business of `processes`.
 
 A group is known by its leader's identity and by a mark in the environment of every process in it. The mark names the
-process that started the group, and the group. It finds what the group id cannot: a descendant that called setsid. The
+process that started the group, and the group; a group started from inside another carries that one's mark before its
+own, so ending the outer one ends it too. The mark finds what the group id cannot: a descendant that called setsid. The
 leader's identity guards the other way: a group id is believed only while its leader is the process we started, or
 while the member carries our mark.
 """
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from perdure.host.identity import Identity, identity_of
+from perdure.ids import new_id
 
 MARK: Final = "PERDURE_GROUP"
 _PROC: Final = Path("/proc")
@@ -56,7 +58,7 @@ def members_of(group: Group, *, owned: bool = False) -> Members:
     ours, unprobeable = [], []
     for pid, group_id in _living():
         in_group = group_id == group.leader.pid
-        if (in_group and leads) or _marks(pid, f"{group.mark}\0"):
+        if (in_group and leads) or f"{_mark(pid)}/".startswith(f"{group.mark}/"):
             ours.append(pid)
         elif in_group and pid != group_id:  # a leader that is not ours has its number by accident
             unprobeable.append(pid)
@@ -64,15 +66,24 @@ def members_of(group: Group, *, owned: bool = False) -> Members:
 
 
 def mark_of(owner: Identity) -> str:
-    """How the marks of all groups begin that `owner` starts."""
+    """How the marks of all groups begin that `owner` starts, behind the mark of the group it is in."""
     return f"{owner.pid}-{owner.start_time}-"
 
 
+def new_mark(owner: Identity) -> str:
+    """The mark of a new group that `owner`, this process, starts."""
+    outer = os.environ.get(MARK)
+    return f"{f'{outer}/' if outer else ''}{mark_of(owner)}{new_id()}"
+
+
 def marked_with(prefix: str) -> tuple[int, ...]:
-    """Every living process of this user whose mark begins with `prefix`, ourselves excepted. Empty without /proc."""
+    """Every living process of this user in a group whose mark begins with `prefix`, ourselves excepted.
+
+    Empty without /proc.
+    """
     if not prefix or not _PROC.joinpath("self/stat").exists():
         return ()
-    return tuple(pid for pid, _ in _living() if pid != os.getpid() and _marks(pid, prefix))
+    return tuple(pid for pid, _ in _living() if pid != os.getpid() and f"/{prefix}" in f"/{_mark(pid)}")
 
 
 def _living() -> Iterator[tuple[int, int]]:
@@ -89,12 +100,14 @@ def _living() -> Iterator[tuple[int, int]]:
             yield int(entry), int(fields[2])
 
 
-def _marks(pid: int, value: str) -> bool:
+def _mark(pid: int) -> str:
+    """The mark a process carries; empty if it has none."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes()
     except OSError:  # gone, or another user's
-        return False
-    return f"\0{MARK}={value}".encode() in b"\0" + environment
+        return ""
+    found = (b"\0" + environment).partition(f"\0{MARK}=".encode())[2]
+    return found.partition(b"\0")[0].decode("ascii", "replace")
 
 
 def _members_by_signal(group: Group, owned: bool) -> Members:

@@ -25,11 +25,10 @@ from asyncio.subprocess import SubprocessStreamProtocol
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from perdure.host.census import MARK, Group, Members, mark_of, marked_with, members_of
+from perdure.host.census import MARK, Group, Members, mark_of, marked_with, members_of, new_mark
 from perdure.host.identity import Identity, here, identity_of, is_gone
-from perdure.ids import new_id
 
 GATE: Final = 'IFS= read -r go && exec "$@"'
 FRAME_BYTES_MAX: Final = 64 * 1024 * 1024  # the longest line a process may send us
@@ -41,6 +40,7 @@ PROBE_SECONDS: Final = 0.05
 ALLOWED: Final = ("HOME", "LANG", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "USER")
 CUT: Final = "[... cut]\n"
 
+T = TypeVar("T")
 OnStarted = Callable[[Group], Awaitable[None]]
 
 
@@ -130,7 +130,7 @@ async def spawn(
     """
     command = find_command(argv[0], env, cwd)
     loop = asyncio.get_running_loop()
-    mark = mark_of(here()) + new_id()
+    mark = new_mark(here())
     with contextlib.ExitStack() as files:
         stderr: Any = subprocess.PIPE
         if stderr_path is not None:
@@ -175,12 +175,12 @@ def find_command(name: str, env: Mapping[str, str], cwd: Path) -> str:
 
 async def stop(process: Process, *, eof_seconds: float = EOF_SECONDS, term_seconds: float = TERM_SECONDS) -> Members:
     """End a process and everything it started; returns what could not be ended (falsy: all is gone). Idempotent."""
-    return await _to_the_end(_stop(process, eof_seconds, term_seconds))
+    return await to_the_end(_stop(process, eof_seconds, term_seconds))
 
 
 async def reap(groups: Iterable[Group], *, term_seconds: float = TERM_SECONDS) -> Members:
     """End groups that an owner, now dead, had recorded; returns what lives on or cannot be told."""
-    left = [await _to_the_end(_end(_Census(group), term_seconds)) for group in groups]
+    left = [await to_the_end(_end(_Census(group), term_seconds)) for group in groups]
     return Members(
         tuple(pid for one in left for pid in one.ours), tuple(pid for one in left for pid in one.unprobeable)
     )
@@ -190,7 +190,7 @@ async def sweep(owner: Identity, *, term_seconds: float = TERM_SECONDS) -> Membe
     """End everything that a process of ours, proven gone, had started; nothing if it lives. Only where /proc exists."""
     if not is_gone(owner):
         return Members()
-    return await _to_the_end(_end(lambda: Members(ours=marked_with(mark_of(owner))), term_seconds))
+    return await to_the_end(_end(lambda: Members(ours=marked_with(mark_of(owner))), term_seconds))
 
 
 class _Census:
@@ -238,8 +238,8 @@ def _signal(number: signal.Signals, pids: Iterable[int]) -> None:
             os.kill(pid, number)
 
 
-async def _to_the_end(work: Coroutine[Any, Any, Members]) -> Members:
-    """Await work that must not be left half done; a cancellation is raised after it."""
+async def to_the_end(work: Coroutine[Any, Any, T]) -> T:
+    """Await work that must not be left half done and has a bound; a cancellation is raised after it."""
     task = asyncio.create_task(work, name="stop-process")
     cancelled: asyncio.CancelledError | None = None
     while not task.done():

@@ -11,10 +11,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from perdure import failures
+from perdure.answers import normalise
 from perdure.definitions import schema_of
-from perdure.errors import HumanInputUnavailable, UsageError
+from perdure.errors import HumanInputUnavailable, InputInvalid, UsageError
 from perdure.events import PromptAnswered, PromptAsked
 from perdure.operations.base import Call
 from perdure.values import digest, load, raw
@@ -75,12 +77,23 @@ class Ask:
         return self._ask(Question(kind="form", message=message, schema=schema, default=default), typed)
 
     def _ask(self, question: Question, typed: Any = None) -> Coroutine[Any, Any, Any]:
+        if question.has_default:
+            question = replace(question, default=_fitting_default(question))
         asked = digest(
             "prompt", question.kind, question.message, list(question.choices), question.initial, question.schema
         )
         name = question.message.strip().splitlines()[0][:60] if question.message.strip() else question.kind
         call = Call(self._run, "prompt", name, asked, label=question.kind, depth=3)
         return _answer(call, question, typed)
+
+
+def _fitting_default(question: Question) -> Any:
+    try:
+        return normalise(question.kind, question.default, choices=question.choices, schema=question.schema)
+    except InputInvalid as unfit:
+        raise UsageError(
+            f"The default of the question {question.message!r} is no answer to it: {unfit.message}", **unfit.details
+        ) from unfit
 
 
 async def _answer(call: Call, question: Question, typed: Any) -> Any:

@@ -21,6 +21,7 @@ from perdure.operations.child import call_child
 from perdure.operations.exit import leave
 from perdure.operations.results import ChildResult, TaskResult, Usage
 from perdure.operations.stage import Stage, StageOptions, call_chain, call_stage
+from perdure.operations.stage_result import plain_usage
 from perdure.operations.tool import call_tool
 from perdure.states import ExitStatus
 
@@ -142,8 +143,7 @@ class Context:
 
     async def usage(self) -> Usage:
         """What the run has used so far, recorded."""
-        used = self._run.usage
-        fields = {"tokens_in": used.tokens_in, "tokens_out": used.tokens_out, "cost_nanos": used.cost_nanos}
+        fields = plain_usage(self._run.usage)
         return Usage(**await timers.call_value(self._run, "usage", lambda: fields))
 
     async def patched(self, name: str) -> bool:

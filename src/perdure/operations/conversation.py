@@ -1,42 +1,42 @@
 """The conversation of one stage with its agent: one session, one turn at a time, every turn with an end.
 
-A turn counts only with evidence: the agent's own end of turn with a final message or a value that fits. Whatever goes
-wrong leaves as `StageFailed` with its classified failure, and the session is closed, so no process is left.
+A turn counts only with evidence: the agent's own end of turn with a final message, or a value that fits. Whatever goes
+wrong leaves as `StageFailed` with its classified failure, and the session is closed, so no process is left. A value
+that was handed in counts even if the agent fails after it.
 
     no session --(open; its id is durable)--> open --(turn)--> open ... --(close, failure, cancellation)--> closed
     interrupted before --(the agent can reopen)--> open, told to go on
                        --(it cannot)--> one new session, same node
 
-What the engine adds to a prompt is in stage_prompt.py, what a value must be in structured.py.
+What the engine adds to a prompt is in stage_prompt.py, what a value must be in structured.py, who is asked instead of
+an agent that failed in candidates.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from msgspec import UNSET
 
 from perdure import failures
-from perdure.agents.session import AgentEvent, AgentSession, SessionSpec, Turn
+from perdure.agents.session import AgentEvent, AgentSession, SessionSpec, Turn, TurnUsage
 from perdure.errors import AgentError, JournalError, PerdureError, StageFailed, TimedOut
 from perdure.events import AttemptFailed, Failure, SessionBound, UsageRecorded
 from perdure.ids import node_id
-from perdure.operations import structured
+from perdure.operations import candidates, structured
 from perdure.operations.base import Call
+from perdure.operations.permission import Permissions
+from perdure.operations.result_tool import ResultTool
 from perdure.operations.results import Usage
 from perdure.operations.setting import Setting
 from perdure.operations.stage_options import StageOptions
 from perdure.operations.stage_prompt import continuation, earlier, stage_prompt
-from perdure.operations.structured import AnswerUnfit
-from perdure.values import bounded
-
-TRY_NEXT: Final = frozenset(
-    {"rate_limited", "quota_limited", "provider_unavailable", "login_required", "missing_api_key", "invalid_api_key",
-     "forbidden_config", "unknown_model", "timed_out"}
-)  # fmt: skip  # failures after which another model may do better
+from perdure.operations.structured import CORRECTIONS_MAX, AnswerUnfit, How
+from perdure.values import bounded, dump
 
 _STOPS: Final = {
     "cancelled": "ended its turn as cancelled, although nobody cancelled it",
@@ -62,6 +62,7 @@ class Answer:
 
     text: str
     value: Any = UNSET
+    agent: str  # that gave it
     session_id: str
     usage: Usage
     attempts: int = 1
@@ -77,13 +78,16 @@ class Conversation:
         self.usage = used_before(run.record.usage.get(stage.position))
         self.listeners: list[Callable[[AgentEvent], None]] = []
         self._run, self._stage, self._options, self._setting = run, stage, options, setting
-        self._agent = agent = setting.agent
         self._bound: SessionBound | None = run.record.sessions.get(stage.position)
+        self._chosen = candidates.bound_to(setting.candidates, self._bound)
         self._session: AgentSession | None = None
-        self._knows: bool = agent.capabilities.schema
+        self._tools: Any = None  # the engine's, served to this session
+        self._result: ResultTool | None = None  # one of them
+        self._permissions = Permissions(stage, self._person_thinks)
         self._transcript = run.tree.transcript(run.run_id, stage.position, stage.take)
         self._turn = asyncio.Lock()
         self._idle: asyncio.Timeout | None = None
+        self._thinking = 0  # people
         self._aborted = False
         self._counted = 0
         self._warnings: list[str] = []
@@ -112,83 +116,100 @@ class Conversation:
     async def close(self) -> None:
         """End the session and write down what was said. Returns when everything is gone; safe twice."""
         session, self._session = self._session, None
+        tools, self._tools = self._tools, None
         try:
             if session is not None:
                 await session.close()
         finally:
+            if tools is not None:
+                await tools.close()
             await self._transcript.flush()
 
-    # --- models
+    # --- candidates
 
     async def _tried(self, prompt: Prompt) -> Answer:
-        """The answer of the first model that gives one."""
-        models = self._options.models
-        for attempt, model in enumerate(models, 1):
+        """The answer of the first candidate that gives one: who talked last, then the others in their order."""
+        left = list(dict.fromkeys((self._chosen, *self._setting.candidates)))
+        attempt = 0
+        while True:
+            attempt += 1
+            self._chosen = left.pop(0)
             try:
-                return await self._answered(prompt, model, attempt)
+                return await self._answered(prompt, attempt)
             except StageFailed as failed:
-                if failed.failure.code not in TRY_NEXT or attempt == len(models):
+                left = candidates.after(self._chosen, failed.failure, left)
+                if not left:
                     raise
-                self._warnings.append(f"Model {model or 'of the agent'} failed: {failed.failure.message}")
+                self._warnings.append(f"{self._chosen} failed: {failed.failure.message}")
                 await self.close()
                 self._bound = None
                 event = AttemptFailed(
                     position=prompt.call.position, attempt=attempt, failure=failed.failure, epoch=self._run.epoch
                 )
                 self._run.log.note(self._run, event)
-        raise AssertionError(models)
 
-    async def _answered(self, prompt: Prompt, model: str | None, attempt: int) -> Answer:
-        text = await self._opened(prompt, model)
+    async def _answered(self, prompt: Prompt, attempt: int) -> Answer:
+        text = await self._opened(prompt)
         assert self._session is not None
-        turn = await self._turned(text)
+        session_id = self._session.session_id
+        turn = await self._turned(text, CORRECTIONS_MAX)
         value: Any = UNSET
         if self._options.typed is not None:
             turn, value = await self._corrected(turn, self._options.typed)
         elif not turn.text.strip():
             raise self._failed("ended its turn without a final message")
+        said = turn.text if turn.text.strip() else dump(value)
         return Answer(
-            text=turn.text, value=value, session_id=self._session.session_id, usage=self.usage, attempts=attempt,
-            warnings=tuple(self._warnings),
+            text=said, value=value, agent=self._chosen.agent.name, session_id=session_id, usage=self.usage,
+            attempts=attempt, warnings=tuple(self._warnings),
         )  # fmt: skip
 
     async def _corrected(self, turn: Turn, typed: Callable[[Any], Any]) -> tuple[Turn, Any]:
-        """The turn whose value fits, after at most CORRECTIONS_MAX follow-ups."""
-        for correction in range(structured.CORRECTIONS_MAX + 1):
+        """The turn whose value fits, after at most CORRECTIONS_MAX corrections, those within turns included."""
+        failed = 0  # tries; what a tool refused within a turn is one, a turn that ends without any is one
+        while True:
+            unfit = 0 if self._result is None else self._result.unfit
             try:
-                value = structured.value_of(turn, typed, knows_schemas=self._knows)
-            except AnswerUnfit as unfit:
-                problem = unfit
+                value = structured.value_of(turn, typed, self._how)
+            except AnswerUnfit as error:
+                problem = error
             else:
-                if correction:
-                    self._warnings.append(f"The answer had to be corrected, times: {correction}.")
+                if failed + unfit:
+                    self._warnings.append(f"The answer had to be corrected, times: {failed + unfit}.")
                 return turn, value
-            if correction < structured.CORRECTIONS_MAX:
-                turn = await self._turned(structured.correction(problem, knows_schemas=self._knows))
+            failed += unfit or 1
+            if failed > CORRECTIONS_MAX:
+                break
+            turn = await self._turned(structured.correction(problem, self._how), CORRECTIONS_MAX - failed)
         raise self._failed(
-            f"gave no answer that fits the schema, with {structured.CORRECTIONS_MAX} corrections: {problem}",
-            code="schema_unmet",
+            f"gave no answer that fits the schema, with {CORRECTIONS_MAX} corrections: {problem}", code="schema_unmet"
         )
 
     # --- the session
 
-    async def _opened(self, prompt: Prompt, model: str | None) -> str:
+    @property
+    def _how(self) -> How:
+        can = self._chosen.agent.capabilities
+        return "given" if can.schema else "tool" if can.mcp else "text"
+
+    async def _opened(self, prompt: Prompt) -> str:
         """Have a session, and the text to say in it."""
         if self._session is not None:
             return self._wording(prompt)
-        bound = self._bound
-        if bound is not None and self._agent.capabilities.reopen and await self._reopened(bound):
-            return continuation(self._options, knows_schemas=self._knows) if prompt.was_asked else self._wording(prompt)
+        bound, agent = self._bound, self._chosen.agent
         if bound is not None:
+            await self._permissions.withdraw()
+            if bound.agent == agent.name and agent.capabilities.reopen and await self._reopened(bound):
+                return continuation(self._options, self._how) if prompt.was_asked else self._wording(prompt)
             self._warnings.append("The stage was interrupted and went on in a new session.")
-        await self._open(model, self._setting.forked)
+        await self._open(self._chosen.model, self._setting.forked)
         wording = self._wording(prompt, with_frame=True)
         return f"{earlier(prompt.exchanges)}\n\n{wording}" if prompt.exchanges else wording
 
     def _wording(self, prompt: Prompt, *, with_frame: bool = False) -> str:
         """The prompt with what the engine puts around it, the first time a session hears of the stage."""
         if prompt.is_first or with_frame:
-            return stage_prompt(self._options, prompt.text, knows_schemas=self._knows)
+            return stage_prompt(self._options, prompt.text, self._how)
         return prompt.text
 
     async def _reopened(self, bound: SessionBound) -> bool:
@@ -200,7 +221,8 @@ class Conversation:
         return True
 
     async def _open(self, model: str | None, reopen_id: str | None) -> None:
-        run, stage = self._run, self._stage
+        run, stage, agent = self._run, self._stage, self._chosen.agent
+        await self._serve_tools()
         spec = SessionSpec(
             run_id=run.run_id,
             node_id=node_id(run.run_id, stage.position),
@@ -208,36 +230,61 @@ class Conversation:
             cwd=self._setting.cwd,
             scratch=run.tree.scratch(run.run_id, stage.position),
             model=model,
-            schema=self._options.schema if self._knows else None,
+            schema=self._options.schema if self._how == "given" else None,
             reopen_id=reopen_id,
             options={"seed": run.tree.options.seed, "script": run.tree.options.script, "tools": self._options.tools},
+            tools=self._tools,
+            permit=self._permissions.choose if self._permissions.can_ask else None,
         )
-        self._session = session = await self._guarded(self._agent.open(spec, self._heard))
+        self._session = session = await self._guarded(agent.open(spec, self._heard))
         if self._bound is not None and self._bound.session_id == session.session_id:
             return
         self._bound = SessionBound(
-            position=stage.position,
-            agent=self._agent.name,
-            session_id=session.session_id,
-            take=stage.take,
-            model=model or "",
+            position=stage.position, agent=agent.name, session_id=session.session_id, take=stage.take, model=model or ""
         )
         await run.log.commit(run, self._bound)
 
-    async def _turned(self, text: str) -> Turn:
-        """One turn that ended by itself."""
+    async def _serve_tools(self) -> None:
+        """Have the engine's tools ready for a session that is to hand in a value by one of them."""
+        schema, typed = self._options.schema, self._options.typed
+        if self._how != "tool" or schema is None or typed is None:
+            self._result = None
+        elif self._tools is None:
+            self._result = ResultTool(schema, typed)
+            self._tools = await self._guarded(self._run.tree.serve_tools([self._result]))
+
+    # --- turns
+
+    async def _turned(self, text: str, corrections_left: int) -> Turn:
+        """One turn that ended by itself, or handed in a value."""
         assert self._session is not None
         lease = self._run.check_lease()
         if lease is not None:
             await lease
         self._transcript.prompted(text)
-        turn: Turn = await self._guarded(self._session.prompt(text))
-        self._count(turn)
+        if self._result is not None:
+            self._result.unfit_max = corrections_left
+            self._result.begin_turn()
+        try:
+            turn: Turn = await self._guarded(self._session.prompt(text))
+        except StageFailed as failed:
+            return await self._rescued(failed)
+        self._count(turn.usage)
         if self._aborted:
             raise self._failed("was aborted by the workflow", code="aborted")
-        if turn.stop != "end_turn":
+        has_value = self._result is not None and self._result.value is not UNSET
+        if turn.stop != "end_turn" and (turn.stop == "cancelled" or not has_value):
             raise self._failed(_STOPS[turn.stop])
-        return turn
+        return replace(turn, value=self._result.value) if self._result is not None and has_value else turn
+
+    async def _rescued(self, failed: StageFailed) -> Turn:
+        """The turn of an agent that failed after it had handed in its value, which counts. Else raises `failed`."""
+        self._count(None)
+        if self._result is None or self._result.value is UNSET or self._aborted:
+            raise failed
+        self._warnings.append(f"The agent failed after it had handed in its result: {failed.failure.message}")
+        await self.close()
+        return Turn("end_turn", "", self._result.value)
 
     async def _guarded(self, doing: Coroutine[Any, Any, Any]) -> Any:
         """What the agent gives, within the idle timeout; whatever it raises is the stage's failure."""
@@ -259,20 +306,38 @@ class Conversation:
 
     def _heard(self, event: AgentEvent) -> None:
         """The agent said or did something."""
-        if self._idle is not None and not self._idle.expired():
-            self._idle.reschedule(asyncio.get_running_loop().time() + self._options.idle_timeout)
+        self._stir()
         self._transcript.add(event)
         for listener in self.listeners:
             listener(event)
 
+    def _stir(self) -> None:
+        """The idle time begins anew; it stands still while a person thinks."""
+        if self._idle is not None and not self._idle.expired():
+            until = asyncio.get_running_loop().time() + self._options.idle_timeout
+            self._idle.reschedule(None if self._thinking else until)
+
+    @contextmanager
+    def _person_thinks(self) -> Iterator[None]:
+        """The agent is silent because it waits for a person."""
+        self._thinking += 1
+        self._stir()
+        try:
+            yield
+        finally:
+            self._thinking -= 1
+            self._stir()
+
     # --- what it cost, why it failed
 
-    def _count(self, turn: Turn) -> None:
-        used = turn.usage
-        if used is None:
-            return
-        run = self._run
-        turned = Usage(tokens_in=used.tokens_in or 0, tokens_out=used.tokens_out or 0, cost_nanos=used.cost_nanos)
+    def _count(self, used: TurnUsage | None) -> None:
+        """Add up what a turn used; what the agent does not say is marked unknown, never taken for nothing."""
+        run, used = self._run, used or TurnUsage()
+        is_known = used.tokens_in is not None or used.tokens_out is not None
+        turned = Usage(
+            tokens_in=used.tokens_in or 0, tokens_out=used.tokens_out or 0, cost_nanos=used.cost_nanos,
+            turns_unknown=0 if is_known else 1,
+        )  # fmt: skip
         self.usage, run.usage = self.usage + turned, run.usage + turned
         self._counted += 1
         run.log.note(
@@ -280,6 +345,7 @@ class Conversation:
             UsageRecorded(
                 position=self._stage.position, number=self._counted, epoch=run.epoch, tokens_in=self.usage.tokens_in,
                 tokens_out=self.usage.tokens_out, cost_nanos=self.usage.cost_nanos,
+                turns_unknown=self.usage.turns_unknown,
             ),
         )  # fmt: skip
 
@@ -290,7 +356,7 @@ class Conversation:
         return StageFailed(failure.message, failure=failure)
 
     def _failed(self, what: str, kind: type[PerdureError] = AgentError, *, code: str = "") -> StageFailed:
-        message = bounded(f"Agent {self._agent.name} {what}.")
+        message = bounded(f"Agent {self._chosen.agent.name} {what}.")
         return StageFailed(message, failure=Failure(code=code or kind.code, message=message, type=kind.__name__))
 
 
@@ -298,4 +364,7 @@ def used_before(recorded: UsageRecorded | None) -> Usage:
     """What earlier executions of the stage have used."""
     if recorded is None:
         return Usage()
-    return Usage(tokens_in=recorded.tokens_in, tokens_out=recorded.tokens_out, cost_nanos=recorded.cost_nanos)
+    return Usage(
+        tokens_in=recorded.tokens_in, tokens_out=recorded.tokens_out, cost_nanos=recorded.cost_nanos,
+        turns_unknown=recorded.turns_unknown,
+    )  # fmt: skip

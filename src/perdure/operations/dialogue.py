@@ -29,6 +29,7 @@ from perdure.operations.results import TaskResult
 from perdure.operations.setting import Setting, check_names, set_up, spoken_before
 from perdure.operations.stage_options import StageOptions
 from perdure.operations.stage_result import detail_of, ending_of, plain_usage, remember, result_of
+from perdure.operations.workplace import enter
 from perdure.values import bounded, digest, raw
 
 if TYPE_CHECKING:
@@ -200,7 +201,7 @@ class Stage:
             began = asyncio.get_running_loop().time()
             try:
                 answer = await talk.ask(prompt)
-                ending = await ending_of(answer, setting, self._options, self._call)
+                ending = await ending_of(answer, setting, self._options, self._call, leaves=False)
             except JournalError:
                 raise
             except (PerdureError, OSError) as error:
@@ -213,20 +214,21 @@ class Stage:
         """The conversation; with the first prompt that is not recorded the stage starts and a task keeps it."""
         async with self._opening:
             if self._talk is None or self._setting is None:
-                setting = set_up(self._run, self._options, self._spoken)
+                setting = await set_up(self._call, self._options, self._spoken)
                 await self._run.log.commit(self._run, self._call.start(detail=detail_of(text, self._options)))
                 self._setting, self._talk = setting, Conversation(self._call, self._options, setting)
                 self._talk.listeners = self._listeners
-                self._keeper = self._call.task = self._run.spawn(self._keep(self._talk), self._name)
+                self._keeper = self._call.task = self._run.spawn(self._keep(self._talk, setting), self._name)
                 self._run.open_calls[self._call.position] = self._call
             return self._talk, self._setting
 
-    async def _keep(self, talk: Conversation) -> None:
+    async def _keep(self, talk: Conversation, setting: Setting) -> None:
         """Hold the session until the block is left, however that comes about."""
         try:
             await asyncio.get_running_loop().create_future()
         finally:
             await talk.close()
+            await setting.workplace.leave()
 
     async def _finish(self, call: Call, waiter: Any) -> None:
         """The block was left in the ordinary way: close the session and record the stage's outcome."""
@@ -240,6 +242,20 @@ class Stage:
             "text": "" if last is None else last.text,
             "session_id": self.session_id,
             "prompts": len(self._results),
+            "artifacts": await self._left_behind(),
             "usage": plain_usage(used),
         }
         run.log.outcome(run, call.finished("completed", value=raw(stored)), waiter)
+
+    async def _left_behind(self) -> list[dict[str, Any]]:
+        """The stage's artifacts. If its prompts are all recorded, it may have been killed before it left its place."""
+        try:
+            if self._setting is not None:
+                return await self._setting.workplace.leave()
+            if self._call.position in self._run.record.sessions:
+                return await (await enter(self._call, self._options)).leave()
+        except JournalError:
+            raise
+        except PerdureError as error:
+            self._run.tree.warn(f"The state of stage {self._name}'s folder could not be kept. {error}")
+        return []

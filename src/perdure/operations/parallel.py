@@ -30,7 +30,7 @@ async def _run(names: list[str] | None, branches: list[Any], limit: int | None, 
     slots = None if limit is None or limit >= len(branches) else asyncio.Semaphore(limit)
     tasks = []
     for number, branch in enumerate(branches):
-        coro = branch if slots is None else _in_slot(slots, branch)
+        coro = branch if slots is None else _in_slot(slots, branch, after_failure=on_error == "collect")
         name = names[number] if names is not None else getattr(branch, "__qualname__", "branch")
         tasks.append(asyncio.create_task(coro, name=name))
     try:
@@ -64,9 +64,16 @@ async def _gather(tasks: list[asyncio.Task[Any]], *, collect: bool) -> list[Any]
     return results
 
 
-async def _in_slot(slots: asyncio.Semaphore, branch: Coroutine[Any, Any, Any]) -> Any:
-    async with slots:
-        return await branch
+async def _in_slot(slots: asyncio.Semaphore, branch: Coroutine[Any, Any, Any], *, after_failure: bool) -> Any:
+    await slots.acquire()
+    try:
+        result = await branch
+    except BaseException:
+        if after_failure:  # else the slot stays taken: no sibling begins that is about to be cancelled
+            slots.release()
+        raise
+    slots.release()
+    return result
 
 
 async def as_completed(items: Iterable[Any]) -> AsyncIterator[Any]:

@@ -12,11 +12,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """What was used: tokens, and US dollars as integer nano-dollars; None when the agent does not say."""
+    """What was used: tokens, and US dollars as integer nano-dollars; None when the agent does not say.
+
+    With `turns_unknown` the counts are a lower bound: so many turns' agents did not report their tokens.
+    """
 
     tokens_in: int = 0
     tokens_out: int = 0
     cost_nanos: int | None = None
+    turns_unknown: int = 0
 
     def __add__(self, other: Usage) -> Usage:
         """Both together; a cost that only one side knows counts, so None only if nobody knows."""
@@ -25,6 +29,7 @@ class Usage:
             tokens_in=self.tokens_in + other.tokens_in,
             tokens_out=self.tokens_out + other.tokens_out,
             cost_nanos=sum(known) if known else None,
+            turns_unknown=self.turns_unknown + other.turns_unknown,
         )
 
 

@@ -12,9 +12,11 @@ from typing import Any, Final
 
 from perdure.agents.session import Agent
 from perdure.errors import AgentUnavailable, UsageError
-from perdure.operations.base import lane_of
+from perdure.operations.base import Call, lane_of
+from perdure.operations.candidates import Candidate, candidates_of
 from perdure.operations.stage_options import StageOptions
 from perdure.operations.stage_output import check_reads, output_path
+from perdure.operations.workplace import Workplace, enter
 from perdure.values import check
 
 _WITHOUT_TOOLS: Final = frozenset({"rehearsal", "local"})  # kinds of agents that satisfy any allow-list
@@ -29,7 +31,7 @@ class Spoken:
 
     stage: str
     lane: str
-    written: tuple[str | None, str | None]  # agent and cwd as the author gave them
+    written: tuple[Any, ...]  # agent, cwd and worktree as the author gave them
     agent: str  # that answered
     session_id: str
 
@@ -38,10 +40,15 @@ class Spoken:
 class Setting:
     """Where and with whom a stage works."""
 
-    agent: Agent
-    cwd: Path
+    candidates: tuple[Candidate, ...]  # who may answer, in order
+    workplace: Workplace
     output: Path | None
     forked: str | None  # id of the session to go on with
+
+    @property
+    def cwd(self) -> Path:
+        """The folder the agent works in."""
+        return self.workplace.cwd
 
 
 def check_names(name: Any, prompt: Any) -> None:
@@ -57,7 +64,7 @@ def spoken_before(run: Any, name: str, options: StageOptions) -> Spoken | None:
     """The session that context="fork" continues; None for a fresh one. Raises UsageError when there is none."""
     if options.context != "fork":
         return None
-    lane, written = lane_of(run).id, (options.agent, options.cwd)
+    lane, written = lane_of(run).id, options.where
     known: list[Spoken] = run.spoken
     for one in reversed(known):
         if options.fork_from is None:
@@ -65,7 +72,7 @@ def spoken_before(run: Any, name: str, options: StageOptions) -> Spoken | None:
                 return one
         elif one.stage == options.fork_from:
             return one
-    wanted = options.fork_from or "an earlier stage of this lane with the same agent and cwd"
+    wanted = options.fork_from or "an earlier stage of this lane with the same agent, cwd and worktree"
     names = ", ".join(dict.fromkeys(one.stage for one in known)) or "none"
     raise UsageError(
         f"Stage {name} wants to go on from {wanted}, which has no result yet. Stages with one: {names}.",
@@ -73,22 +80,25 @@ def spoken_before(run: Any, name: str, options: StageOptions) -> Spoken | None:
     )
 
 
-def set_up(run: Any, options: StageOptions, spoken: Spoken | None) -> Setting:
-    """The setting of a stage. Raises AgentUnavailable and UsageError before anybody is asked."""
-    cwd: Path = run.cwd if options.cwd is None else run.cwd / options.cwd
-    if not cwd.is_dir():
-        raise UsageError(f"The stage's folder {cwd} is not there.", cwd=str(cwd))
-    check_reads(options, cwd)
-    output = output_path(options, cwd)
+async def set_up(call: Call, options: StageOptions, spoken: Spoken | None) -> Setting:
+    """The setting of a stage. Raises AgentUnavailable, UsageError and GitFailed before anybody is asked."""
+    run: Any = call.run
     agent: Agent = run.tree.agent(options.agent)
-    if options.tools is not None and agent.kind not in _WITHOUT_TOOLS:
-        raise AgentUnavailable(
-            f"Agent {agent.name} cannot be held to a list of tools. Leave tools= out, or name another agent.",
-            agent=agent.name,
-        )
-    if spoken is not None:
-        _check_fork(agent, spoken)
-    return Setting(agent=agent, cwd=cwd, output=output, forked=None if spoken is None else spoken.session_id)
+    candidates = candidates_of(run, options, agent)
+    for one in dict.fromkeys(candidate.agent for candidate in candidates):
+        if options.tools is not None and one.kind not in _WITHOUT_TOOLS:
+            raise AgentUnavailable(
+                f"Agent {one.name} cannot be held to a list of tools. Leave tools= out, or name another agent.",
+                agent=one.name,
+            )
+        if spoken is not None:
+            _check_fork(one, spoken)
+    workplace = await enter(call, options)
+    check_reads(options, workplace.cwd)
+    return Setting(
+        candidates=candidates, workplace=workplace, output=output_path(options, workplace.cwd),
+        forked=None if spoken is None else spoken.session_id,
+    )  # fmt: skip
 
 
 def _check_fork(agent: Agent, spoken: Spoken) -> None:

@@ -25,7 +25,7 @@ from perdure.operations.dialogue import Stage
 from perdure.operations.results import TaskResult
 from perdure.operations.setting import Setting, Spoken, check_names, set_up, spoken_before
 from perdure.operations.stage_options import StageOptions
-from perdure.operations.stage_result import detail_of, ending_of, remember, result_of
+from perdure.operations.stage_result import detail_of, ending_of, failed_ending, remember, result_of
 
 if TYPE_CHECKING:
     from perdure.engine.runner import Run
@@ -84,13 +84,15 @@ async def _perform(call: Call, waiter: Any, *, asked: _Asked) -> None:
     """Ask the agent and journal what came of it."""
     run: Any = call.run
     detail = detail_of(asked.prompt, asked.options)
-    try:
-        setting = set_up(run, asked.options, asked.spoken)
-    except PerdureError as error:
-        run.log.start_lazily(run, call.start(detail=detail))
-        run.log.outcome(run, call.finished("failed", failure=failures.classify(error, origin="engine")), waiter)
-        return
     async with run.tree.slots:
+        try:
+            setting = await set_up(call, asked.options, asked.spoken)
+        except JournalError:
+            raise
+        except PerdureError as error:
+            run.log.start_lazily(run, call.start(detail=detail))
+            run.log.outcome(run, call.finished("failed", failure=failures.classify(error, origin="engine")), waiter)
+            return
         began = asyncio.get_running_loop().time()
         await run.log.commit(run, call.start(detail=detail))
         ending = await _ending(call, asked, setting)
@@ -101,18 +103,21 @@ async def _perform(call: Call, waiter: Any, *, asked: _Asked) -> None:
 
 
 async def _ending(call: Call, asked: _Asked, setting: Setting) -> dict[str, Any]:
-    """How the stage ended, as fields of its outcome. The session is closed either way."""
+    """How the stage ended, as fields of its outcome. The session is closed and its place left either way."""
     interrupted = call.position in call.run.record.sessions
     talk = Conversation(call, asked.options, setting)
     try:
         answer = await talk.ask(Prompt(call=call, text=asked.prompt, was_asked=interrupted))
-        return await ending_of(answer, setting, asked.options, call)
+        await talk.close()
+        return await ending_of(answer, setting, asked.options, call, leaves=True)
     except JournalError:
         raise
     except (PerdureError, OSError) as error:
-        return {"status": "failed", "failure": failures.classify(error, origin="engine")}
+        await talk.close()
+        return await failed_ending(error, setting)
     finally:
         await talk.close()
+        await setting.workplace.leave()
 
 
 __all__ = ["Stage", "StageOptions", "call_chain", "call_stage"]

@@ -13,7 +13,7 @@ from math import isfinite
 from pathlib import PurePath
 from typing import Any, Final, Literal, cast
 
-from perdure.definitions import schema_of
+from perdure.definitions import WORKTREE_CHOICE, is_worktree_choice, schema_of
 from perdure.errors import NotAvailable, UsageError
 from perdure.operations.results import TaskResult
 from perdure.values import digest, dump
@@ -31,7 +31,7 @@ class StageOptions:
 
     agent: str | None = None
     model: str | None = None
-    fallback_models: tuple[str, ...] = ()
+    fallback_models: tuple[str, ...] = ()  # or "agent:NAME" for another agent
     context: Literal["fresh", "fork"] = "fresh"
     fork_from: str | None = None
     reads: tuple[str, ...] = ()
@@ -39,6 +39,8 @@ class StageOptions:
     output_mode: Literal["inline", "file"] = "inline"
     tools: tuple[str, ...] | None = None
     cwd: str | None = None
+    worktree: str | PurePath | bool = False  # False: the workflow decides
+    base: str | None = None  # the commit a new worktree begins at
     timeout: float | None = None  # seconds for the whole stage
     idle_timeout: float = IDLE_TIMEOUT_S  # seconds without an event of the agent
     max_output: int = OUTPUT_BYTES_MAX
@@ -57,7 +59,7 @@ class StageOptions:
         for name, given in options.items():
             if name not in _READERS:
                 raise UsageError(f"A stage has no option {name!r}. {_nearest(name)}", option=name)
-            if given is None:
+            if given is None or (name == "worktree" and given is False):
                 continue
             if name == "schema":
                 made["schema"], made["typed"] = schema_of(given)
@@ -74,15 +76,17 @@ class StageOptions:
                 written[name] = _plain(value)
         if "fork_from" in made and made.get("context") != "fork":
             raise UsageError('fork_from needs context="fork".', fork_from=made["fork_from"])
+        if "base" in made and not made.get("worktree"):
+            raise UsageError("base= needs worktree=, the worktree that begins there.", base=made["base"])
         if made.get("output_mode") == "file" and "output" not in made:
             raise UsageError('output_mode="file" needs output=, the file to write.')
         dump(written, what="option ")
         return cls(**made, written=written)
 
     @property
-    def models(self) -> tuple[str | None, ...]:
-        """The models to try, in order, each once; None leaves the choice to the agent."""
-        return tuple(dict.fromkeys((self.model, *self.fallback_models)))
+    def where(self) -> tuple[Any, ...]:
+        """Agent, cwd and worktree as they were written: sessions can be gone on with where these are the same."""
+        return tuple(self.written.get(key) for key in ("agent", "cwd", "worktree"))
 
     def digest(self, kind: str, name: str, prompt: str | None) -> str:
         """What the call is compared by on replay."""
@@ -95,6 +99,8 @@ def _nearest(name: str) -> str:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, PurePath):
+        return {"path": str(value)}
     if isinstance(value, tuple):
         return [_plain(one) for one in value]
     return value
@@ -130,6 +136,12 @@ def _paths(given: Any) -> tuple[str, ...]:
     if isinstance(given, str | bytes | PurePath) or not hasattr(given, "__iter__"):
         raise ValueError("a list of paths")
     return tuple(_path(one) for one in given)
+
+
+def _worktree(given: Any) -> str | PurePath | bool:
+    if not is_worktree_choice(given):
+        raise ValueError(WORKTREE_CHOICE)
+    return cast("str | PurePath | bool", given)
 
 
 def _seconds(given: Any) -> float:
@@ -175,10 +187,10 @@ def _to_come(what: str) -> Callable[[Any], Any]:
     return refuse
 
 
-_LATER: Final = frozenset({"base", "group", "mcp", "worktree"})  # refused unless they say "none"
+_LATER: Final = frozenset({"group", "mcp"})  # refused unless they say "none"
 _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "agent": _text,
-    "base": _to_come("Worktrees"),
+    "base": _text,
     "context": _one_of("fresh", "fork"),
     "cwd": _path,
     "fallback_models": _texts,
@@ -197,5 +209,5 @@ _READERS: Final[dict[str, Callable[[Any], Any]]] = {
     "steering_contract": _flag,
     "timeout": _seconds,
     "tools": _texts,
-    "worktree": _to_come("Worktrees"),
+    "worktree": _worktree,
 }

@@ -3,7 +3,7 @@
     files to read, one line
     the author's prompt, with the results before it where `{previous}` stands, else after it
     the contract about people who speak up while the stage runs
-    the wanted form of the answer, if the agent does not know schemas by itself
+    how to hand in the value, if the agent does not know schemas by itself
 
 Pure text: nothing here looks at a file or a clock, so the same call gives the same prompt.
 """
@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from perdure.operations.stage_options import Previous, StageOptions
+from perdure.operations.structured import RESULT_TOOL, How
 
 EARLIER_BYTES_MAX: Final = 32 * 1024  # of an earlier exchange, told to a session that did not see it
 PLACE: Final = "{previous}"
@@ -35,29 +36,35 @@ def keep_context(text: str) -> str:
     return f"<keep-context>\n{text}\n</keep-context>"
 
 
-def stage_prompt(options: StageOptions, prompt: str, *, knows_schemas: bool) -> str:
-    """The first prompt of a stage."""
+def stage_prompt(options: StageOptions, prompt: str, how: How) -> str:
+    """The first prompt of a stage. `how` says how this agent gives a value."""
     parts = []
     if options.reads:
         parts.append(f"Read these files first: {', '.join(options.reads)}")
     parts.append(_with_previous(prompt, options.previous))
     if options.steering_contract:
         parts.append(CONTRACT)
-    if options.schema is not None and not knows_schemas:
-        parts.append(wanted_form(options.schema))
+    if options.schema is not None and how != "given":
+        parts.append(wanted_form(options.schema, how))
     return "\n\n".join(parts)
 
 
-def continuation(options: StageOptions, *, knows_schemas: bool) -> str:
+def continuation(options: StageOptions, how: How) -> str:
     """What a reopened session is told: never the old prompt a second time."""
-    if options.schema is None or knows_schemas:
+    if options.schema is None or how == "given":
         return CONTINUE
-    return f"{CONTINUE}\n\n{wanted_form(options.schema)}"
+    return f"{CONTINUE}\n\n{wanted_form(options.schema, how)}"
 
 
-def wanted_form(schema: dict[str, Any]) -> str:
+def wanted_form(schema: dict[str, Any], how: How) -> str:
     """How an agent that does not know schemas is to give its value."""
     text = json.dumps(schema, ensure_ascii=False, sort_keys=True)
+    if how == "tool":
+        return (
+            f"When the work is done, hand in its result with the tool {RESULT_TOOL} of the MCP server perdure (it may "
+            "have a prefix here), once; then end your turn. Only if you have no such tool, end with exactly one "
+            f"fenced JSON block (```json ... ```) instead. The result must fit this JSON Schema:\n{text}"
+        )
     return (
         "End with exactly one fenced JSON block (```json ... ```), and no other JSON block before it. "
         f"Its content must fit this JSON Schema:\n{text}"

@@ -1,7 +1,12 @@
 """Structured answers: the value of a turn, checked, and what to say when it does not fit (spec/authoring.md 4).
 
-An agent that knows schemas gives the value beside its message. Every other agent writes one fenced JSON block, or
-nothing but JSON. The law: a value counts only if the author's own schema accepts it, whoever made it.
+Agents give a value in one of three ways (`How`):
+
+    given   beside the message, by themselves
+    tool    by the engine's tool perdure_result (result_tool.py); if they lack or ignore it, as text
+    text    as one fenced JSON block, or a message that is nothing but JSON
+
+The law: a value counts only if the author's own schema accepts it, whoever made it.
 """
 
 from __future__ import annotations
@@ -9,14 +14,17 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from typing import Any, Final, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from msgspec import UNSET
 
 from perdure.agents.session import Turn
 from perdure.errors import PerdureError
 
-CORRECTIONS_MAX: Final = 3
+How = Literal["given", "tool", "text"]
+
+RESULT_TOOL: Final = "perdure_result"
+CORRECTIONS_MAX: Final = 3  # of one answer, within turns and as follow-ups
 QUOTED_CHARS_MAX: Final = 2_000  # of an error, in a follow-up
 
 _FENCED: Final = re.compile(
@@ -28,16 +36,25 @@ class AnswerUnfit(Exception):
     """The answer holds no value that fits; the message says why, for the agent to read."""
 
 
-def value_of(turn: Turn, typed: Callable[[Any], Any], *, knows_schemas: bool) -> Any:
+def value_of(turn: Turn, typed: Callable[[Any], Any], how: How) -> Any:
     """The plain JSON value of a turn. Raises AnswerUnfit."""
-    value = turn.value if knows_schemas else UNSET
+    value = turn.value if how != "text" else UNSET
     if value is UNSET:
-        value = parse(turn.text)
+        value = _in_text(turn.text, how)
     try:
         typed(value)
     except PerdureError as problem:
         raise AnswerUnfit(problem.message) from problem
     return value
+
+
+def _in_text(text: str, how: How) -> Any:
+    try:
+        return parse(text)
+    except AnswerUnfit as unfit:
+        if how != "tool":
+            raise
+        raise AnswerUnfit(f"No result was handed in with the tool {RESULT_TOOL}. {unfit}") from None
 
 
 def parse(text: str) -> Any:
@@ -52,10 +69,14 @@ def parse(text: str) -> Any:
     return _decoded(found[0] if found else text)
 
 
-def correction(problem: AnswerUnfit, *, knows_schemas: bool) -> str:
+def correction(problem: AnswerUnfit, how: How) -> str:
     """The follow-up that asks for another answer and quotes what was wrong."""
-    how = "" if knows_schemas else " as exactly one fenced JSON block"
-    return f"Your answer cannot be used. {str(problem)[:QUOTED_CHARS_MAX]}\nGive the corrected answer in full{how}."
+    by = {
+        "given": "",
+        "tool": f" with the tool {RESULT_TOOL}; only if you have no such tool, as exactly one fenced JSON block",
+        "text": " as exactly one fenced JSON block",
+    }[how]
+    return f"Your answer cannot be used. {str(problem)[:QUOTED_CHARS_MAX]}\nGive the corrected answer in full{by}."
 
 
 def _is_bare(text: str) -> bool:

@@ -17,14 +17,16 @@ from msgspec import Raw
 from perdure import failures
 from perdure.clock import SystemClock
 from perdure.definitions import Tool, as_tool
-from perdure.errors import PayloadInvalid, TimedOut, ToolFailed
+from perdure.errors import LimitReached, PayloadInvalid, PerdureError, TimedOut, ToolFailed
 from perdure.events import AttemptFailed, Failure, NodeFinished
 from perdure.graph.lanes import LANE
 from perdure.operations.base import Call, Run
 from perdure.operations.results import Failed, Ok
+from perdure.operations.threads import Threads
 from perdure.values import bounded, digest_of_text, dump, load, raw
 
 _clock = SystemClock()
+THREADS = Threads()
 
 
 def call_tool(run: Run, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Coroutine[Any, Any, Any]:
@@ -120,11 +122,16 @@ async def _attempt(
             result = await _invoke(tool, args, kwargs)
         else:
             result = await _in_time(tool, args, kwargs)
-    except Exception as error:  # noqa: BLE001  author callback: whatever it raises is the tool's failure
+    except asyncio.CancelledError:
+        if asyncio.current_task().cancelling():  # type: ignore[union-attr]  # by us: the code no longer waits
+            raise
+        broken = PerdureError(f"Tool {tool.name} was cancelled from inside: it awaits what somebody else cancelled.")
+        return None, failures.classify(broken, origin="tool"), False
+    except (Exception, SystemExit) as error:  # noqa: BLE001  author callback: whatever it raises is the tool's failure
         return None, failures.classify(error, origin="tool"), False
     try:
         return raw(tool.encode_result(result), what=f"tool {tool.name}: result "), None, True
-    except PayloadInvalid as error:
+    except (PayloadInvalid, LimitReached) as error:
         return None, failures.classify(error, origin="tool"), True
 
 
@@ -141,4 +148,4 @@ async def _in_time(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str
 async def _invoke(tool: Tool[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if tool.is_async:
         return await tool.fn(*args, **kwargs)
-    return await asyncio.to_thread(tool.fn, *args, **kwargs)
+    return await THREADS.run(tool.fn, args, kwargs)

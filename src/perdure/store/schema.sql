@@ -15,10 +15,12 @@
 --              (prompt_id, generation, open); the owner appends prompt_answered later.
 -- requests     The control mailbox. Any process posts, the owner settles, the poster may withdraw; settle and withdraw
 --              compare-and-set on the state, so a refused request never runs later.
+-- worktrees    One row a git worktree that a run uses, written before it is made, so that nothing a crash leaves behind is
+--              unknown; gone once the worktree and the run's snapshots in its repository are.
 -- transcripts  What was said in a stage's session, for people; kept when a run is deleted.
 --
 -- Verbs: journal append, read; lease acquire, renew, release; run create, delete; prompt reserve, open, answer, release;
--- request post, settle, withdraw; transcript append, read.
+-- request post, settle, withdraw; worktree plan, set_state, forget; transcript append, read.
 --
 -- Locking. SQLite has one writer: every write begins with BEGIN IMMEDIATE behind the turnstile, so no transaction is ever
 -- upgraded from read to write. A server database takes row locks in this order: leases (shared), runs (for update),
@@ -143,6 +145,19 @@ CREATE TABLE requests (
 ) STRICT;
 
 CREATE INDEX requests_pending ON requests (root, id) WHERE state = 'pending';
+
+CREATE TABLE worktrees (
+  run        INTEGER NOT NULL REFERENCES runs (id),
+  path       TEXT NOT NULL CHECK (path <> ''),
+  kind       TEXT NOT NULL CONSTRAINT worktree_kind CHECK (kind IN ('named', 'given', 'temporary')),
+  repository TEXT NOT NULL,
+  branch     TEXT,
+  base       TEXT NOT NULL,
+  state      TEXT NOT NULL CONSTRAINT worktree_state CHECK (state IN ('planned', 'made', 'removed')),
+  at         INTEGER NOT NULL,
+  PRIMARY KEY (run, path),
+  CONSTRAINT worktree_branch CHECK ((kind = 'named') = (branch IS NOT NULL))
+) STRICT, WITHOUT ROWID;
 
 CREATE TABLE transcripts (
   id       INTEGER PRIMARY KEY,

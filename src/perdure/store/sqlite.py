@@ -18,7 +18,7 @@ from typing import Any, Final, cast
 
 import apsw
 
-from perdure.errors import ConfigInvalid, FormatTooNew, PerdureError, StorageUnavailable
+from perdure.errors import ConfigInvalid, FormatTooNew, JournalCorrupt, PerdureError, StorageUnavailable
 from perdure.store import sql
 from perdure.store.database import ConstraintViolated, Row, Statistics, StoreClock
 
@@ -117,15 +117,26 @@ class SqliteTx:
 
 def to_perdure(error: BaseException) -> BaseException:
     """The error callers see for one of the driver: class and code, never its message, which may quote a value."""
+    if isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+        kind = _code_name(getattr(error, "extendedresult", 0))
+        damaged = JournalCorrupt(
+            f"The database file is damaged ({kind}). Keep a copy of it, then put a backup in its place, or name"
+            " another file with --database.",
+            detail=kind,
+        )
+        damaged.__cause__ = error
+        return damaged
     if isinstance(error, apsw.Error):
         detail = f"{type(error).__name__} {_code_name(getattr(error, 'extendedresult', 0))}"
     elif isinstance(error, OSError):
         detail = f"{type(error).__name__} {errno.errorcode.get(error.errno or 0, error.errno)}"
     else:
         return error
+    is_full = isinstance(error, apsw.FullError) or (isinstance(error, OSError) and error.errno == errno.ENOSPC)
     refused = StorageUnavailable(
-        f"The database cannot be used right now ({detail}). Nothing was recorded; "
-        "free space or fix the disk, then resume.",
+        f"The disk of the database is full ({detail}). Free some space, then go on."
+        if is_full
+        else f"The database cannot be used right now ({detail}). Put that right, then go on.",
         detail=detail,
     )
     refused.__cause__ = error
@@ -166,9 +177,12 @@ def open_file(path: Path, *, create: bool) -> apsw.Connection:
 
 def open_reader(path: Path) -> apsw.Connection:
     """A connection that only reads, to a file that `open_file` has opened."""
-    connection = apsw.Connection(str(path), statementcachesize=_STATEMENTS_CACHED)
-    connection.set_busy_timeout(BUSY_MS_MAX)
-    connection.execute(sql.query("meta.only_read"))
+    try:
+        connection = apsw.Connection(str(path), statementcachesize=_STATEMENTS_CACHED)
+        connection.set_busy_timeout(BUSY_MS_MAX)
+        connection.execute(sql.query("meta.only_read"))
+    except apsw.Error as error:
+        raise to_perdure(error) from error
     return connection
 
 
@@ -187,9 +201,9 @@ def _check_place(path: Path, *, create: bool) -> None:
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as error:
-            raise ConfigInvalid(f"The folder {folder} cannot be made ({_errno(error)}). "
-                                "Name another file with --database.",
-                                path=str(folder)) from error  # fmt: skip
+            raise StorageUnavailable(f"The folder {folder} cannot be made ({_errno(error)}). "
+                                     "Name another file with --database.",
+                                     path=str(folder)) from error  # fmt: skip
     elif not path.is_file():
         raise ConfigInvalid(f"{path} is not a file. Name a database file with --database.", path=str(path))
     name = network_file_system(folder)
@@ -197,7 +211,7 @@ def _check_place(path: Path, *, create: bool) -> None:
         raise ConfigInvalid(f"{folder} is on a network file system ({name}), where SQLite loses data. Name a file on a"
                             " local disk with --database.", path=str(folder), file_system=name)  # fmt: skip
     if not os.access(folder, os.W_OK | os.X_OK) or (path.exists() and not os.access(path, os.R_OK | os.W_OK)):
-        raise ConfigInvalid(
+        raise StorageUnavailable(
             f"{path} cannot be written by this user. Name another file with --database.", path=str(path)
         )
     if path.exists():
@@ -207,7 +221,12 @@ def _check_place(path: Path, *, create: bool) -> None:
             raise ConfigInvalid(f"{path} is not a perdure database. Name another file with --database.", path=str(path))
     else:
         # Made by us first, so that its mode is private from the first byte; SQLite's side files inherit it.
-        os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        try:
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600))
+        except OSError as error:
+            raise StorageUnavailable(
+                f"{path} cannot be made ({_errno(error)}). Name another file with --database.", path=str(path)
+            ) from error
 
 
 def _check_format(connection: apsw.Connection, path: Path) -> None:

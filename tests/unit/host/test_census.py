@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from perdure.host.census import MARK, Group, mark_of, marked_with, members_of
+from perdure.host.census import MARK, Group, mark_of, marked_with, members_of, new_mark
 from perdure.host.identity import here, identity_of
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="reads /proc")
@@ -70,6 +70,26 @@ def test_a_longer_mark_is_another_group(group: Group) -> None:
     finally:
         other.kill()
         other.communicate()
+
+
+def test_a_group_started_inside_another_belongs_to_both(group: Group) -> None:
+    inner = start({MARK: f"{MARKED}/8-8-inner"}, start_new_session=True)
+    try:
+        assert set(members_of(group).ours) == {group.leader.pid, inner.pid}
+        assert set(marked_with("7-7-")) == {group.leader.pid, inner.pid}
+        assert marked_with("8-8-") == (inner.pid,)
+        assert marked_with("8-") == (inner.pid,)
+        assert marked_with("inner") == ()
+    finally:
+        inner.kill()
+        inner.communicate()
+
+
+def test_a_new_mark_stands_behind_that_of_the_group_we_are_in(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(MARK, raising=False)
+    assert new_mark(here()).startswith(mark_of(here()))
+    monkeypatch.setenv(MARK, MARKED)
+    assert new_mark(here()).startswith(f"{MARKED}/{mark_of(here())}")
 
 
 def test_a_stranger_who_leads_under_a_recycled_number_is_left_alone() -> None:

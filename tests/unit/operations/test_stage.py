@@ -167,7 +167,7 @@ def test_a_stage_without_an_agent_fails_naming_what_to_do():
     [
         ("plan", "x", {"modle": "m"}, UsageError),
         ("plan", "x", {"timeout": 0}, UsageError),
-        ("plan", "x", {"worktree": True}, NotAvailable),
+        ("plan", "x", {"group": "g"}, NotAvailable),
         ("plan", "x", {"context": "fork", "fork_from": "nobody"}, UsageError),
         ("", "x", {}, UsageError),
         ("plan", "", {}, UsageError),

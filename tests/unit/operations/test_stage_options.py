@@ -41,12 +41,11 @@ def test_a_value_of_the_wrong_type_is_refused_naming_the_option(name, given):
     assert type(refusal.value) is UsageError
 
 
-@pytest.mark.parametrize("name", ["worktree", "base", "mcp", "group"])
+@pytest.mark.parametrize("name", ["mcp", "group"])
 def test_what_is_to_come_is_refused_unless_it_says_none(name):
     with pytest.raises(NotAvailable, match="later version"):
         StageOptions.of({name: "x"})
     assert StageOptions.of({name: None}).written == {}
-    assert StageOptions.of({"worktree": False}).written == {}
 
 
 def test_options_that_need_each_other_are_checked_together():
@@ -79,11 +78,6 @@ def test_a_schema_is_kept_as_json_schema_and_as_what_makes_the_typed_value():
     options = StageOptions.of({"schema": Plan})
     assert options.schema["properties"]["steps"]["type"] == "array"
     assert options.typed({"steps": ["a"]}) == Plan(steps=["a"])
-
-
-def test_models_are_tried_in_order_each_once():
-    assert StageOptions.of({"model": "a", "fallback_models": ["b", "a", "c"]}).models == ("a", "b", "c")
-    assert StageOptions.of({}).models == (None,)
 
 
 def test_text_that_cannot_be_stored_is_refused_at_the_call():

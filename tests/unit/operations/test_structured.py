@@ -57,13 +57,23 @@ def test_a_fence_inside_a_text_does_not_end_a_longer_fence():
 
 def test_the_value_beside_the_message_goes_before_the_text_of_one_that_knows_schemas():
     _, typed = schema_of(int)
-    assert value_of(Turn("end_turn", "7", 8), typed, knows_schemas=True) == 8
-    assert value_of(Turn("end_turn", "7", 8), typed, knows_schemas=False) == 7
-    assert value_of(Turn("end_turn", "7", UNSET), typed, knows_schemas=True) == 7
+    assert value_of(Turn("end_turn", "7", 8), typed, "given") == 8
+    assert value_of(Turn("end_turn", "7", 8), typed, "text") == 7
+    assert value_of(Turn("end_turn", "7", UNSET), typed, "given") == 7
 
 
 def test_a_value_that_does_not_fit_is_refused_with_its_place():
     _, typed = schema_of(list[int])
     with pytest.raises(AnswerUnfit, match=r"answer\[1\]") as refusal:
-        value_of(Turn("end_turn", '[1, "x"]'), typed, knows_schemas=False)
-    assert "answer[1]" in correction(refusal.value, knows_schemas=True)
+        value_of(Turn("end_turn", '[1, "x"]'), typed, "text")
+    assert "answer[1]" in correction(refusal.value, "given")
+
+
+def test_without_a_handed_in_value_the_text_is_looked_at_and_the_refusal_names_the_tool():
+    _, typed = schema_of(int)
+    assert value_of(Turn("end_turn", "Done.", 8), typed, "tool") == 8
+    assert value_of(Turn("end_turn", "7", UNSET), typed, "tool") == 7
+    with pytest.raises(AnswerUnfit, match="tool perdure_result") as refusal:
+        value_of(Turn("end_turn", "Done.", UNSET), typed, "tool")
+    assert "with the tool perdure_result" in correction(refusal.value, "tool")
+    assert "fenced JSON block" in correction(refusal.value, "text")

@@ -9,7 +9,7 @@ from pathlib import Path
 import apsw
 import pytest
 
-from perdure.errors import ConfigInvalid, FormatTooNew, NotAvailable, PerdureError
+from perdure.errors import ConfigInvalid, FormatTooNew, NotAvailable, PerdureError, StorageUnavailable
 from perdure.store import open_database, sql, sqlite
 from perdure.store.journal import Journal
 from tests.bed.stores import ROOT, done, item, owned
@@ -96,14 +96,14 @@ def test_a_folder_in_the_place_of_the_file_is_refused(tmp_path):
 
 def test_a_folder_that_cannot_be_made_is_refused(tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ConfigInvalid, match="cannot be made"):
+    with pytest.raises(StorageUnavailable, match="cannot be made"):
         open_database(tmp_path / "file" / "folder" / "perdure.db")
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
 def test_a_folder_that_cannot_be_written_is_refused(tmp_path):
     tmp_path.chmod(0o500)
-    with pytest.raises(ConfigInvalid, match="cannot be written"):
+    with pytest.raises(StorageUnavailable, match="cannot be written"):
         open_database(tmp_path / "perdure.db")
 
 
@@ -169,7 +169,7 @@ HOT = [
     "runs.place", "runs.places", "runs.find", "runs.tree", "runs.one", "runs.add_spend", "runs.add_prompts",
     "requests.pending", "requests.one",
     "requests.settle", "prompts.one", "prompts.many", "prompts.answer", "prompts.open_in_tree",
-    "transcripts.read", "transcripts.last",
+    "transcripts.read", "transcripts.last", "worktrees.one", "worktrees.of_tree",
 ]  # fmt: skip
 
 

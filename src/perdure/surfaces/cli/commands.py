@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import os
-import sys
 from argparse import Namespace
 from collections.abc import Callable
 from importlib import import_module
@@ -43,6 +41,11 @@ class Parts(Protocol):
         """Whether the database exists."""
         ...
 
+    @property
+    def has_database_file(self) -> bool:
+        """Whether its file is still there."""
+        ...
+
     def catalog(self, target: str | None = None) -> Catalog:
         """The workflows there are."""
         ...
@@ -73,6 +76,9 @@ _PLACES: Final[dict[str, str]] = {
     **dict.fromkeys(("run", "resume"), "perdure.surfaces.cli.execution"),
     **dict.fromkeys(("status", "show", "stages", "stage", "transcript", "wait"), "perdure.surfaces.cli.inspection"),
     **dict.fromkeys(("answer", "quit", "delete"), "perdure.surfaces.cli.controlling"),
+    "bridge": "perdure.surfaces.cli.bridge",
+    "doctor": "perdure.surfaces.cli.doctor",
+    "agent": "perdure.surfaces.cli.agent",
 }
 
 
@@ -93,8 +99,10 @@ def execute(arguments: Namespace, build: Callable[..., Parts]) -> int:
     except KeyboardInterrupt:
         return output.INTERRUPTED
     except BrokenPipeError:  # the reader, `head` perhaps, has enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        out.go_silent()
         return output.OK
+    except OSError as error:
+        return out.refuse_file(error)
     except Exception as error:  # noqa: BLE001  top of the process
         return out.crash(error)
 
@@ -103,6 +111,14 @@ def check_database(parts: Parts, target: str) -> None:
     """Raise ControlRefused when there is no database yet; looking for a run must not make one."""
     if not parts.has_database:
         raise ControlRefused("run_not_found", f"There is no run {target}: no run was started here yet.", target=target)
+
+
+def note_set_aside(parts: Parts, out: Output) -> None:
+    """Tell of settings that a project made and that do not hold, because its folder is not trusted."""
+    aside = parts.config.set_aside
+    if aside:
+        names = " and ".join(dict.fromkeys(aside))
+        out.note(f"note: this project's own `{names}` settings do not hold until you trust it: perdure trust")
 
 
 async def _closing(command: Any, parts: Parts) -> int:

@@ -12,6 +12,7 @@ from perdure.surfaces.cli.output import Output
 from perdure.surfaces.cli.screen import is_rehearsal
 
 ERROR_LINES_MAX = 12
+QUESTION_LINES_MAX = 40
 
 
 def exit_code(view: RunView) -> int:
@@ -38,29 +39,49 @@ def to_dict(view: RunView, *, replayed: int | None = None) -> dict[str, Any]:
 def draw(out: Output, view: RunView, *, replayed: int | None = None, headline: bool = True) -> None:
     """The end of a run for people."""
     shown = view.display_status
+    out.say()
     if headline:
-        out.say()
-        line = f"{text.ICONS.get(shown, ' ')} {view.name}  {view.run_id}  {shown.replace('_', ' ')}"
-        out.say(out.paint(line, shown))
+        for line in _headline(view, text.terminal_columns()):
+            out.say(out.paint(line, shown))
     if view.reason and view.reason != "quit" and view.error is None:
         out.say(view.reason)
     if view.error is not None:
         _draw_error(out, view.error)
     if view.has_output and view.output is not None:
-        out.say()
-        out.say(text.value(view.output))
+        if headline:
+            out.say()
+        out.say(text.value(_for_people(view.output)))
         out.say()
     out.say(out.paint(tally(view, replayed), "dim"))
     for line in advice(view):
         out.say(line)
 
 
+def _for_people(value: Any) -> Any:
+    """An output that brings its own report is read as that; --json has all of it."""
+    report = value.get("report") if isinstance(value, dict) else None
+    return report.strip() if isinstance(report, str) and report.strip() else value
+
+
+def _headline(view: RunView, width: int) -> list[str]:
+    icon, word = text.ICONS.get(view.display_status, " "), view.display_status.replace("_", " ")
+    line = f"{icon} {view.name}  {view.run_id}  {word}"
+    if text.columns(line) <= width:
+        return [line]
+    return [f"{icon} {text.cut(view.name, max(8, width - len(word) - 4))}  {word}", f"  {view.run_id}"]
+
+
 def _draw_error(out: Output, error: dict[str, Any]) -> None:
-    lines = str(error["message"]).strip().splitlines() or [""]
-    kind = error.get("type") if error["code"] == "unknown" else None
-    out.say(out.paint(f"{kind or error['code']}: {lines[0]}", "failed"))
+    lines = said(error).strip().splitlines() or [""]
+    out.say(out.paint(lines[0], "failed"))
     for line in lines[1:ERROR_LINES_MAX]:
         out.say(f"  {line}")
+
+
+def said(error: dict[str, Any]) -> str:
+    """`code: message`; where the code says nothing, the exception's type takes its place, or nothing does."""
+    kind = error["code"] if error["code"] != "unknown" else error.get("type") or ""
+    return f"{kind}: {error['message']}" if kind else str(error["message"])
 
 
 def tally(view: RunView, replayed: int | None) -> str:
@@ -69,18 +90,19 @@ def tally(view: RunView, replayed: int | None) -> str:
     words += [f"{replayed} replayed"] if replayed else []
     words.append(text.duration(view.elapsed_ms))
     tokens = view.tokens_in + view.tokens_out
-    words += [f"{tokens} tokens"] if tokens else []
+    at_least = "at least " if any(stage.turns_unknown for stage in view.stages or ()) else ""
+    words += [f"{at_least}{tokens} tokens"] if tokens else []
     words += [text.money(view.cost_nanos)] if view.cost_nanos else []
     words += ["a rehearsal: no model was asked"] if is_rehearsal(view) else []
     return ", ".join(words)
 
 
-def advice(view: RunView) -> list[str]:
-    """The next commands, ready to paste."""
+def advice(view: RunView, *, question_lines: int = QUESTION_LINES_MAX) -> list[str]:
+    """Open questions, in at most so many lines each, and the next commands, ready to paste."""
     lines: list[str] = []
     for prompt in view.awaiting_input:
-        lines.append(f"asks: {prompt.message}")
-        lines += [f"  {number}  {choice}" for number, choice in enumerate(prompt.choices, 1)]
+        lines += text.indented(prompt.message, "asks:   ", lines_max=question_lines)
+        lines += [f"  {number}  {text.first_line(choice, 100)}" for number, choice in enumerate(prompt.choices, 1)]
         which = f" {prompt.prompt_id}" if len(view.awaiting_input) > 1 else ""
         lines.append(f"answer: perdure answer {view.run_id}{which} {_example(prompt.kind, prompt.choices)}")
     if view.resumable:
@@ -92,5 +114,5 @@ def advice(view: RunView) -> list[str]:
 
 def _example(kind: str, choices: tuple[str, ...]) -> str:
     if kind == "select" and choices:
-        return shlex.quote(choices[0])
+        return shlex.quote(choices[0]) if choices[0].isprintable() and len(choices[0]) <= 40 else "1"
     return {"confirm": "yes", "form": "'{...}'"}.get(kind, "'...'")

@@ -13,7 +13,7 @@ from perdure.errors import ControlRefused, NotAvailable
 from perdure.inspect import RunView
 from perdure.loading import load_definition
 from perdure.states import ABSORBING
-from perdure.surfaces.cli.commands import Parts, check_database
+from perdure.surfaces.cli.commands import Parts, check_database, note_set_aside
 from perdure.surfaces.cli.foreground import Foreground
 from perdure.surfaces.cli.output import OK, Output
 from perdure.watch import Watch
@@ -24,12 +24,14 @@ async def run_command(parts: Parts, arguments: Namespace, out: Output) -> int:
     workflow = parts.catalog(arguments.workflow).find(arguments.workflow).load()
     file = parts.cwd / arguments.inputs if arguments.inputs else None
     inputs = workflow.parse_text(arguments.assignments, file)
+    note_set_aside(parts, out)
     options = _options(parts, arguments)
     options = replace(options, agent=options.agent or parts.config.agent, stages_max=parts.config.stages_max)
     if options.agent is not None:
         parts.agent(options.agent)  # refuses an unknown one
     async with parts.engine() as engine:
         if arguments.detach:
+            _logs(parts)  # refuses before a run is written
             return _detach(await engine.create(workflow, inputs, options), parts, arguments, out)
         execution = await engine.start(workflow, inputs, options)
         return await Foreground(parts, execution, out).follow()
@@ -82,11 +84,18 @@ def _check_resumable(view: RunView) -> None:
         raise ControlRefused("not_resumable", f"Run {view.run_id} has ended: {view.status}.", run_id=view.run_id)
 
 
+def _logs(parts: Parts) -> Path:
+    """The folder of the logs of detached runs."""
+    folder = Path(parts.config.data_dir) / "logs"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder
+
+
 def _detach(run_id: str, parts: Parts, arguments: Namespace, out: Output) -> int:
     """Hand a run to a process of its own, which goes on when this one ends."""
     from perdure.host.processes import spawn_detached
 
-    log = Path(parts.config.data_dir) / "logs" / f"{run_id}.log"
+    log = _logs(parts) / f"{run_id}.log"
     words = [sys.executable, "-P", "-m", "perdure", "resume", run_id, "--owner", "--database", parts.config.database]
     words += ["--on-drift", arguments.on_drift, "--seed", str(arguments.seed)]
     words += ["--agent", arguments.agent] if arguments.agent else []

@@ -2,16 +2,20 @@
 
 What is shown comes from the read model, never from the engine's memory, so it is what every other surface shows. The
 first interrupt quits durably, the second one ends the process at once (the run then counts as crashed, and resumes).
+A terminal that closes, or a pipe that nobody reads any more, quits durably without a word.
 """
 
 from __future__ import annotations
 
 import asyncio
+import errno
 import getpass
 import logging
 import os
 import signal
 import sys
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from perdure.errors import ControlRefused, PerdureError, StaleLease, StorageUnavailable
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 TICK_S: Final = 0.1  # at most ten pictures a second
 IDLE_TICKS: Final = 10  # times go on even when nothing happens
 STAGES_SHOWN_MAX: Final = 200
+LETS_GO_S: Final = 2.0  # how long the engine may take to give its lease back
 
 
 class Foreground:
@@ -57,7 +62,9 @@ class Foreground:
         self._keyboard = Keyboard()
         self._asking: asyncio.Task[None] | None = None
         self._asked: PromptView | None = None
+        self._was_interrupted = False  # told by a signal; `_is_interrupted` follows when the loop runs
         self._is_interrupted = False
+        self._is_silent = False
         self._needs_input = False
 
     async def follow(self) -> int:
@@ -65,29 +72,73 @@ class Foreground:
         log_to(self._out)
         waiter = asyncio.ensure_future(self._execution.wait())
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._interrupt)
+        former = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)}
+        if former[signal.SIGHUP] is signal.SIG_IGN:  # nohup
+            del former[signal.SIGHUP]
+        for number in former:
+            signal.signal(number, partial(self._on_signal, loop))
         try:
             while not waiter.done():
                 await self._draw()
                 await self._pause(waiter)
+                self._check_database()
             end = await waiter
             await self._stop_asking()
             await self._draw()
+            await self._until_released()
         finally:
-            self._screen.close()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+            self._close_screen()
+            for number, react in former.items():
+                signal.signal(number, react)
         self._check_recorded(end)
         return self._report(end)
 
-    def _interrupt(self) -> None:
-        if self._is_interrupted:
-            self._screen.close()
+    def _on_signal(self, loop: asyncio.AbstractEventLoop, number: int, _: Any) -> None:
+        """Runs even while the author's code blocks the loop, so that the second interrupt always ends the process."""
+        if number == signal.SIGHUP:
+            loop.call_soon_threadsafe(self._hang_up)
+            return
+        if self._was_interrupted:
+            with suppress(Exception):  # whatever it breaks into, the process ends
+                self._close_screen()
             os._exit(output.INTERRUPTED)
+        self._was_interrupted = True
+        loop.call_soon_threadsafe(self._interrupt)
+
+    def _interrupt(self) -> None:
         self._is_interrupted = True
-        self._out.note("Quitting durably; once more ends the process at once.")
         self._execution.quit()
+        if not self._is_silent:
+            self._out.note("Quitting durably; once more ends the process at once.")
+
+    def _hang_up(self) -> None:
+        """Nobody sees us any more: quit durably, silently."""
+        self._is_silent = self._is_interrupted = True
+        self._out.go_silent()
+        self._screen = PlainScreen(self._out.stderr)
+        self._execution.quit()
+
+    def _close_screen(self) -> None:
+        try:
+            self._screen.close()
+        except OSError:
+            self._out.go_silent()
+
+    async def _until_released(self) -> None:
+        """Our own lease is on its way back; until it is there the run looks owned and not resumable."""
+        for _ in range(round(LETS_GO_S / TICK_S)):
+            if not self._watch.view(latest=0).is_live:
+                return
+            await asyncio.sleep(TICK_S / 10)
+            await self._watch.refresh()
+
+    def _check_database(self) -> None:
+        """Raise StorageUnavailable when the database's file was removed: what is recorded then is on no disk."""
+        if not self._parts.has_database_file:
+            raise StorageUnavailable(
+                f"{self._parts.config.database} is gone: it was removed while the run went on. The run was stopped.",
+                path=self._parts.config.database,
+            )
 
     # --- showing and asking
 
@@ -95,7 +146,12 @@ class Foreground:
         touched = await self._watch.refresh()
         view = self._watch.view(latest=STAGES_SHOWN_MAX)
         if self._asking is None:
-            self._screen.show(view, touched)
+            try:
+                self._screen.show(view, touched)
+            except OSError as error:
+                if error.errno not in {errno.EPIPE, errno.EIO}:
+                    raise
+                self._hang_up()  # the pipe's reader has gone, or the terminal
         await self._attend(view)
 
     async def _pause(self, waiter: asyncio.Future[Ending]) -> None:
@@ -123,7 +179,7 @@ class Foreground:
     async def _ask(self, prompt: PromptView) -> None:
         try:
             value = await ask(self._out, self._keyboard, prompt)
-        except EOFError:
+        except (EOFError, OSError):
             self._asks_here = False
             return
         try:
@@ -155,7 +211,7 @@ class Foreground:
         raise error(
             f"{end.reason or 'Nothing more could be recorded.'} The run is as it was last recorded.",
             run_id=run_id,
-            next=f"perdure status {run_id}",
+            next=f"perdure {'resume' if error is StorageUnavailable else 'status'} {run_id}",
         )
 
     def _report(self, end: Ending) -> int:
@@ -164,7 +220,7 @@ class Foreground:
         if end.status == "paused":
             code = output.INPUT_NEEDED if self._needs_input and not self._is_interrupted else output.INTERRUPTED
         data = ending.to_dict(view, replayed=end.replayed)
-        self._out.result(data, lambda: ending.draw(self._out, view, replayed=end.replayed))
+        self._out.result(data, lambda: ending.draw(self._out, view, replayed=end.replayed, headline=False))
         return code
 
 

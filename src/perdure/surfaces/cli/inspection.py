@@ -6,6 +6,7 @@ from argparse import Namespace
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from perdure.clock import SystemClock
 from perdure.control import find_stage
@@ -47,22 +48,31 @@ async def status_command(parts: Parts, arguments: Namespace, out: Output) -> int
 def _draw_status(out: Output, views: list[RunView]) -> None:
     if not views:
         out.say("No runs yet. Start one: perdure run WORKFLOW")
-    rows = [
-        (
-            f"{text.ICONS.get(view.display_status, ' ')} {view.display_status.replace('_', ' ')}",
-            view.run_id,
-            text.duration(view.elapsed_ms),
-            text.count(view.nodes_done, "step"),
-            view.name,
-        )
-        for view in views
-    ]
-    for line, view in zip(text.table(rows, width=0), views, strict=True):
-        out.say(out.paint(line, view.display_status))
+    width = text.terminal_columns()
+    rows = [_status_row(view) for view in views]
+    lines = text.table(rows, width=0)
+    if any(text.columns(line) > width for line in lines):  # then the id gets a line of its own
+        kept = text.table([row[:1] + row[2:] for row in rows], width=width)
+        lines = [f"{line}\n  {view.run_id}" for line, view in zip(kept, views, strict=True)]
+    for line, view in zip(lines, views, strict=True):
+        head, _, below = line.partition("\n")
+        out.say(out.paint(head, view.display_status))
+        if below:
+            out.say(below)
         if view.error is not None:
-            out.say(f"    {view.error['code']}: {text.first_line(str(view.error['message']), 100)}")
-        for advice in ending.advice(view) if view.awaiting_input or view.resumable else ():
+            out.say(f"    {text.first_line(ending.said(view.error), 100)}")
+        for advice in ending.advice(replace(view, error=None), question_lines=1):
             out.say(f"    {advice}")
+
+
+def _status_row(view: RunView) -> tuple[str, ...]:
+    return (
+        f"{text.ICONS.get(view.display_status, ' ')} {view.display_status.replace('_', ' ')}",
+        view.run_id,
+        text.duration(view.elapsed_ms),
+        text.count(view.nodes_done, "step"),
+        view.name,
+    )
 
 
 async def show_command(parts: Parts, arguments: Namespace, out: Output) -> int:
@@ -70,7 +80,8 @@ async def show_command(parts: Parts, arguments: Namespace, out: Output) -> int:
     view = (await _open(parts, arguments.run)).view()
 
     def draw() -> None:
-        out.say(header(view, colour=out.colour))
+        for line in header(view, colour=out.colour, width=text.terminal_columns()):
+            out.say(line)
         if view.inputs:
             out.say(f"inputs: {text.first_line(msgspec.json.encode(view.inputs).decode(), 200)}")
         out.say(f"from:   {view.definition or '-'} in {view.cwd}")
@@ -92,7 +103,8 @@ async def stages_command(parts: Parts, arguments: Namespace, out: Output) -> int
 
 
 def _draw_stages(out: Output, stages: tuple[StageView, ...]) -> None:
-    for line, stage in zip(text.table(stage_rows(stages)), stages, strict=True):
+    rows = text.table(stage_rows(stages), width=text.terminal_columns() - 2)
+    for line, stage in zip(rows, stages, strict=True):
         out.say(out.paint(f"  {line}", stage.display_status))
 
 

@@ -6,13 +6,16 @@ everything else goes to stderr. Without it people get text, and errors as `error
 
 from __future__ import annotations
 
+import errno
+import io
 import json
+import os
 import sys
 import traceback
 from collections.abc import Callable
 from typing import IO, Any, Final
 
-from perdure.errors import PerdureError
+from perdure.errors import PerdureError, StorageUnavailable
 from perdure.surfaces.cli import text
 
 OK: Final = 0
@@ -72,6 +75,7 @@ class Output:
     def __init__(self, *, as_json: bool, debug: bool = False) -> None:
         self.as_json = as_json
         self.debug = debug
+        _prepare_streams()
         self.stdout: IO[str] = sys.stdout
         self.colour = text.has_colour(self.stdout)
 
@@ -87,11 +91,18 @@ class Output:
 
     def say(self, line: str = "") -> None:
         """A line for people: on stdout, or on stderr when stdout belongs to the envelope."""
-        print(line, file=self.stderr if self.as_json else self.stdout, flush=True)
+        print(text.safe(line, colour=self.colour), file=self.stderr if self.as_json else self.stdout, flush=True)
 
     def note(self, line: str) -> None:
         """A line beside the result."""
-        print(line, file=self.stderr, flush=True)
+        print(text.safe(line, colour=text.has_colour(self.stderr)), file=self.stderr, flush=True)
+
+    def go_silent(self) -> None:
+        """Say nothing more: the terminal, or whoever read the pipe, is gone."""
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        for stream in (self.stdout, sys.stderr):
+            os.dup2(nowhere, stream.fileno())
+        os.close(nowhere)
 
     def paint(self, line: str, style: str) -> str:
         """A line in a status's colour, if colours are wanted."""
@@ -115,11 +126,23 @@ class Output:
         self.note(f"{text.paint('error:', 'failed', colour=text.has_colour(self.stderr))} {error.message}")
         self._note_candidates(told["details"])
         advice = told["details"].get("next") or NEXT.get(code, "")
-        if advice and ("{run_id}" not in advice or run):
-            self.note(f"next: {advice.replace('{run_id}', str(run))}")
+        advice = advice.replace("{run_id}", str(run)) if run or "{run_id}" not in advice else ""
+        if advice and advice not in error.message:
+            self.note(f"next: {advice}")
         if self.debug:
             traceback.print_exception(error, file=self.stderr)
         return exit_code(error)
+
+    def refuse_file(self, error: OSError) -> int:
+        """Print that a file or folder cannot be used; the exit code."""
+        what = error.strerror or str(error)
+        place = f"{error.filename}: " if error.filename else ""
+        if error.errno == errno.ENOSPC:
+            what, advice = "the disk is full", "Free some space, then try again."
+        else:
+            what, advice = what[:1].lower() + what[1:], "Look at its permissions, or name another place."
+        told = errno.errorcode.get(error.errno or 0, "")
+        return self.refuse(StorageUnavailable(f"{place}{what}. {advice}", path=error.filename, errno=told))
 
     def crash(self, error: BaseException) -> int:
         """Print an error nobody expected; the exit code."""
@@ -138,4 +161,19 @@ class Output:
             self.note(f"  {candidate}")
 
     def _envelope(self, envelope: dict[str, Any]) -> None:
-        print(json.dumps(envelope, ensure_ascii=False, default=str), file=self.stdout, flush=True)
+        is_utf8 = getattr(self.stdout, "encoding", "").lower() in {"utf-8", "utf8"}
+        print(json.dumps(envelope, ensure_ascii=not is_utf8, default=str), file=self.stdout, flush=True)
+
+
+def _prepare_streams() -> None:
+    """Closed streams are ones that nobody reads; a character that an encoding lacks is shown as `?`."""
+    for fd in (0, 1, 2):
+        try:
+            os.fstat(fd)
+        except OSError:  # else the next file opened, the database perhaps, would take its place
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: PTH123, SIM115  for good
+        elif isinstance(stream := getattr(sys, name), io.TextIOWrapper):
+            stream.reconfigure(errors="replace")

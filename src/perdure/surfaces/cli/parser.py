@@ -51,6 +51,8 @@ def build_parser() -> argparse.ArgumentParser:
     _add_execution(verbs, common)
     _add_inspection(verbs, common)
     _add_control(verbs, common)
+    verbs.add_parser("bridge", parents=[common], description="For agents: the engine's tools by stdio.")  # not listed
+    _add_agent(verbs, common)
     return parser
 
 
@@ -67,6 +69,24 @@ def _add_setup(verbs: _Verbs[argparse.ArgumentParser], common: argparse.Argument
     verbs.add_parser("list", parents=[common], help="list workflows")
     inputs = verbs.add_parser("inputs", parents=[common], help="show what a workflow takes")
     inputs.add_argument("workflow", metavar="WORKFLOW", help="a name, or file.py[:name]")
+    doctor = verbs.add_parser("doctor", parents=[common], help="which agents are ready, and what the others need")
+    doctor.add_argument("agents", metavar="AGENT", nargs="*", help="only these (default: all there are)")
+    doctor.add_argument("--ask", action="store_true", help="ask each a short question, which costs a few tokens")
+
+
+def _add_agent(verbs: _Verbs[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:
+    agent = verbs.add_parser(  # not listed
+        "agent", parents=[common], description="perdure's own coding agent, over the Agent Client Protocol by stdio."
+    )
+    agent.add_argument(
+        "--model", action="append", default=[], metavar="PROVIDER/ID[:EFFORT]", help="again for each fallback"
+    )
+    agent.add_argument("--base-url", default="", metavar="URL", help="where the first model's provider is")
+    agent.add_argument("--api-key", default="", metavar="NAME", help="the variable with that provider's key")
+    agent.add_argument("--sessions", metavar="FOLDER", help="where sessions are kept (default: in your data folder)")
+    agent.add_argument("--mode", choices=("ask", "auto"), default="ask", help="whether to ask before acting")
+    agent.add_argument("--env", action="append", default=[], metavar="NAME", help="a variable for shell commands")
+    agent.add_argument("--steps-max", type=int, default=200, metavar="N", help="requests to models in one turn")
 
 
 def _add_execution(verbs: _Verbs[argparse.ArgumentParser], common: argparse.ArgumentParser) -> None:

@@ -14,6 +14,8 @@ from perdure.surfaces.cli import text
 from perdure.surfaces.cli.output import Output
 
 MARGIN_LINES = 6
+ACTIVITY_COLUMNS = 200
+STARTING = frozenset({"pending", "running"})
 
 
 class Screen(Protocol):
@@ -28,14 +30,20 @@ class Screen(Protocol):
         ...
 
 
-def header(view: RunView, *, colour: bool) -> str:
-    """Icon, name, id, status, time, agent."""
+def header(view: RunView, *, colour: bool, width: int = 0) -> list[str]:
+    """Icon, name, id, status, time, agent: on one line, or the id on its own where they do not fit (0: they do)."""
     shown = view.display_status
-    agent = f"  agent {view.agent}" if view.agent else ""
-    rehearsal = "  REHEARSAL: no model is asked" if is_rehearsal(view) else ""
     icon = text.paint(text.ICONS.get(shown, " "), shown, colour=colour)
-    word = text.paint(shown.replace("_", " "), shown, colour=colour)
-    return f"{icon} {view.name}  {view.run_id}  {word}  {text.duration(view.elapsed_ms)}{agent}{rehearsal}"
+    word, time = shown.replace("_", " "), text.duration(view.elapsed_ms)
+    painted = text.paint(word, shown, colour=colour)
+    agent = f"  agent {view.agent}" if view.agent else ""
+    long, short = ("  REHEARSAL: no model is asked", "  REHEARSAL") if is_rehearsal(view) else ("", "")
+    needed = text.columns(f"  {view.name}  {view.run_id}  {word}  {time}")
+    for more in (f"{agent}{long}", f"{agent}{short}", short):
+        if not width or needed + text.columns(more) <= width:
+            return [f"{icon} {view.name}  {view.run_id}  {painted}  {time}{more}"]
+    room = max(8, width - len(f"    {word}  {time}{short}"))
+    return [f"{icon} {text.cut(view.name, room)}  {painted}  {time}{short}", f"  {view.run_id}"]
 
 
 def is_rehearsal(view: RunView) -> bool:
@@ -48,7 +56,7 @@ def activity(stage: StageView) -> str:
     if stage.error is not None:
         kind = stage.error["type"] if stage.error["code"] == "unknown" else ""
         return f"{kind or stage.error['code']}: {stage.error['message']}"
-    if stage.question:
+    if stage.question and not stage.question.strip().startswith(stage.name.rstrip("…")):  # a question is its own name
         return f"asks: {stage.question}"
     if stage.abandoned:
         return stage.abandoned.replace("_", " ")
@@ -64,7 +72,7 @@ def stage_rows(stages: Iterable[StageView]) -> list[tuple[str, str, str, str]]:
             f"{'  ' * stage.depth}{text.ICONS.get(stage.display_status, ' ')} {stage.name}",
             stage.kind,
             text.duration(stage.elapsed_ms),
-            text.first_line(activity(stage), 200),
+            text.first_line(activity(stage), ACTIVITY_COLUMNS),
         )
         for stage in stages
     ]
@@ -73,10 +81,10 @@ def stage_rows(stages: Iterable[StageView]) -> list[tuple[str, str, str, str]]:
 def lines(view: RunView, *, height: int, width: int, colour: bool) -> list[str]:
     """The whole screen, at most `height` lines."""
     shown = list(view.stages or ())
-    room = max(1, height - 2)
+    drawn = header(view, colour=colour, width=width)
+    room = max(1, height - len(drawn) - 1)
     if len(shown) > room or view.nodes_count > len(shown):
         shown = shown[-(room - 1) :] if room > 1 else []
-    drawn = [header(view, colour=colour)]
     if view.nodes_count > len(shown):
         drawn.append(text.paint(f"  +{view.nodes_count - len(shown)} earlier", "dim", colour=colour))
     rows = text.table([(f"  {name}", time, what) for name, _, time, what in stage_rows(shown)], width=width)
@@ -126,9 +134,15 @@ class PlainScreen:
 
     def show(self, view: RunView, touched: Iterable[tuple[str, str]]) -> None:
         """See Screen."""
-        if view.display_status != self._run_status:
-            self._run_status = view.display_status
-            self._print(header(view, colour=False))
+        is_news = view.display_status != self._run_status
+        self._run_status = view.display_status
+        if is_news and view.display_status in STARTING:
+            self._print(header(view, colour=False)[0])
+        self._show_stages(view, touched)
+        if is_news and view.display_status not in STARTING:  # below the steps that led there
+            self._print(header(view, colour=False)[0])
+
+    def _show_stages(self, view: RunView, touched: Iterable[tuple[str, str]]) -> None:
         wanted = set(touched)
         shown = [stage for stage in view.stages or () if (stage.run_id, stage.position) in wanted]
         if len(shown) < len(wanted):
@@ -136,7 +150,7 @@ class PlainScreen:
         for stage in shown:
             if self._stage_status.get(stage.stage_id) != stage.display_status:
                 self._stage_status[stage.stage_id] = stage.display_status
-                said = [f"{stage.display_status.replace('_', ' ')}", activity(stage)]
+                said = [f"{stage.display_status.replace('_', ' ')}", text.first_line(activity(stage), ACTIVITY_COLUMNS)]
                 took = f"  {text.duration(stage.elapsed_ms)}" if stage.ended_at else ""
                 name = f"{text.ICONS.get(stage.display_status, ' ')} {stage.name}"
                 self._print(f"{'  ' * (stage.depth + 1)}{name}  {'  '.join(word for word in said if word)}{took}")
@@ -145,4 +159,4 @@ class PlainScreen:
         """See Screen."""
 
     def _print(self, line: str) -> None:
-        print(line, file=self._stream, flush=True)
+        print(text.safe(line), file=self._stream, flush=True)

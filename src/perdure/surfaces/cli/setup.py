@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from perdure.surfaces.cli import text
-from perdure.surfaces.cli.commands import Parts
+from perdure.surfaces.cli.commands import Parts, note_set_aside
 from perdure.surfaces.cli.output import OK, Output
 
 
@@ -22,9 +22,12 @@ def init_command(parts: Parts, arguments: Namespace, out: Output) -> int:
 def new_command(parts: Parts, arguments: Namespace, out: Output) -> int:
     """Write a workflow with a test; refuses to overwrite."""
     from perdure import templates
+    from perdure.trust import is_trusted
 
     folder = parts.config.project_dir or parts.cwd
-    return _report_written(templates.new(arguments.name, folder), out, f"next: perdure inputs {arguments.name}")
+    trust = "" if is_trusted(folder, parts.config.data_dir) else "perdure trust && "
+    written = templates.new(arguments.name, folder)
+    return _report_written(written, out, f"next: {trust}perdure inputs {written[0].stem.replace('_', '-')}")
 
 
 def _report_written(paths: list[Path], out: Output, advice: str) -> int:
@@ -61,12 +64,13 @@ def list_command(parts: Parts, arguments: Namespace, out: Output) -> int:
     }
 
     def draw() -> None:
-        for line in text.table([(e.name, e.origin, e.description) for e in entries]):
+        for line in text.wrapped_table([(e.name, e.origin, e.description) for e in entries]):
             out.say(line)
         if not entries:
             out.say("No workflows here yet. Write one: perdure new NAME")
 
     out.result(data, draw)
+    note_set_aside(parts, out)
     for one in catalog.diagnostics:
         out.note(f"{one.code} {one.path}{f':{one.line}' if one.line else ''}: {one.message}")
     return OK
@@ -80,7 +84,7 @@ def inputs_command(parts: Parts, arguments: Namespace, out: Output) -> int:
     def draw() -> None:
         out.say(out.paint(workflow.name, "bold") + (f"  {workflow.description}" if workflow.description else ""))
         rows = [(f"  {f.name}", f.type, _presence(f), f.description) for f in fields]
-        for line in text.table(rows):
+        for line in text.wrapped_table(rows):
             out.say(line)
         if not fields:
             out.say("  takes no inputs")
