@@ -13,7 +13,7 @@ CHILD = "0193e8a0-ffff-5000-8000-000000000003"
 
 
 def new_run(run_id=ROOT, name="fix", definition="", parent=None, position=None):
-    return NewRun(run_id, parent or run_id, parent, position, 1 if parent else 0, name, "/project", definition, "")
+    return NewRun(run_id, parent or run_id, parent, position, 2 if parent else 1, name, "/project", definition, "")
 
 
 def begin(name="fix", agent="rehearsal"):

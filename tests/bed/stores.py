@@ -26,7 +26,7 @@ class MovedClock(StoreClock):
         return database_ms + self.moved_ms
 
 
-def new_run(run_id=ROOT, root=None, parent=None, position=None, depth=0):
+def new_run(run_id=ROOT, root=None, parent=None, position=None, depth=1):
     return NewRun(run_id, root or run_id, parent, position, depth, "fix", "/project", "fix.py", "digest")
 
 
@@ -61,8 +61,8 @@ async def taken_over(journal):
 
 async def family(journal):
     lease = await owned(journal)
-    await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:1", 1))
-    await journal.create_child(lease, new_run(GRANDCHILD, ROOT, CHILD, "/:1", 2))
+    await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:1", 2))
+    await journal.create_child(lease, new_run(GRANDCHILD, ROOT, CHILD, "/:1", 3))
     return lease
 
 

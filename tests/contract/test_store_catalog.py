@@ -49,7 +49,7 @@ def test_the_catalog_follows_the_events_without_folding(run):
         assert (row.tokens_in, row.tokens_out, row.cost_nanos) == (10, 2, 30)
         assert row.created_at <= row.started_at <= row.ended_at == row.updated_at
         child = await journal.row(CHILD)
-        assert (child.tokens_in, child.status, child.parent_run_id, child.depth) == (1, "pending", ROOT, 1)
+        assert (child.tokens_in, child.status, child.parent_run_id, child.depth) == (1, "pending", ROOT, 2)
         await journal.append(lease, item(status("running", 3)))
         row = await journal.row(ROOT)
         assert (row.status, row.ended_at, row.error_code) == ("running", None, "")

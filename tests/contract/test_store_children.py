@@ -41,9 +41,9 @@ def test_each_run_has_its_own_keys_and_reads_its_own_events(run):
 def test_creating_a_child_again_changes_nothing_and_elsewhere_is_refused(run):
     async def scenario(journal):
         lease = await family(journal)
-        await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:1", 1))
+        await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:1", 2))
         with pytest.raises(JournalCorrupt):
-            await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:2", 1))
+            await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:2", 2))
         assert len(await journal.tree(ROOT)) == 3
 
     run(scenario)
@@ -53,7 +53,7 @@ def test_two_children_at_one_position_are_refused_by_the_schema(run):
     async def scenario(journal):
         lease = await family(journal)
         with pytest.raises(Exception, match="refused a row"):
-            await journal.create_child(lease, new_run("child-3", ROOT, ROOT, "/:1", 1))
+            await journal.create_child(lease, new_run("child-3", ROOT, ROOT, "/:1", 2))
 
     run(scenario)
 
@@ -83,7 +83,7 @@ def test_a_fenced_writer_cannot_create_a_child(run):
     async def scenario(journal):
         old, _ = await taken_over(journal)
         with pytest.raises(StaleLease):
-            await journal.create_child(old, new_run(CHILD, ROOT, ROOT, "/:1", 1))
+            await journal.create_child(old, new_run(CHILD, ROOT, ROOT, "/:1", 2))
 
     run(scenario)
 
@@ -94,7 +94,7 @@ def test_other_writes_may_share_an_appends_transaction(run):
         entry = append_module.prepare(lease, [item(done(1), CHILD)])
 
         def unit(tx):
-            create_child(tx, lease.root, new_run(CHILD, ROOT, ROOT, "/:1", 1))
+            create_child(tx, lease.root, new_run(CHILD, ROOT, ROOT, "/:1", 2))
             return append_module.append_in(tx, entry)
 
         assert kinds(await journal.database.write(unit)) == ["Appended"]

@@ -85,7 +85,7 @@ def test_the_same_holder_gets_the_same_epoch_even_when_late(run, clock):
 def test_a_child_s_lease_is_its_root_s(run):
     async def scenario(journal):
         lease = await owned(journal)
-        await journal.create_child(lease, stores.new_run("child", ROOT, ROOT, "/:1", 1))
+        await journal.create_child(lease, stores.new_run("child", ROOT, ROOT, "/:1", 2))
         assert await journal.acquire("child", "one") == lease
 
     run(scenario)

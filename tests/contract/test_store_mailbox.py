@@ -21,7 +21,7 @@ def with_owner(run, unit):
 
     async def scenario(journal):
         lease = await owned(journal)
-        await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:1", 1))
+        await journal.create_child(lease, new_run(CHILD, ROOT, ROOT, "/:1", 2))
         return await journal.database.write(lambda tx: unit(tx, lease))
 
     return run(scenario)

@@ -168,7 +168,7 @@ def test_quit_of_a_run_that_ended_is_refused(tmp_path):
 def test_quit_and_delete_of_a_child_name_its_root(tmp_path):
     async def scenario(book, control):
         lease = await book.write(*begin(), release=False)
-        await book.journal.create_child(lease, NewRun(CHILD, ROOT, ROOT, "/:0", 1, "part", "/", "", ""))
+        await book.journal.create_child(lease, NewRun(CHILD, ROOT, ROOT, "/:0", 2, "part", "/", "", ""))
         for verb in (control.quit(CHILD, actor="ann"), control.delete(CHILD)):
             error = await refused(verb)
             assert (error.reason, error.details["run_id"]) == ("invalid_target", ROOT)

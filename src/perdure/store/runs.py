@@ -89,7 +89,7 @@ def places_of(tx: Tx, run_ids: list[str]) -> dict[str, tuple[int, int]]:
 def insert_root(tx: Tx, new: NewRun, row: int) -> Row:
     """The columns of a new root run's row."""
     now = tx.now_ms
-    return (row, new.run_id, row, None, None, 0, new.name, new.cwd, new.definition, new.file_digest, now, now)
+    return (row, new.run_id, row, None, None, 1, new.name, new.cwd, new.definition, new.file_digest, now, now)
 
 
 def create_child(tx: Tx, root: int, new: NewRun) -> None:

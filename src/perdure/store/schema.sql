@@ -37,7 +37,7 @@ CREATE TABLE runs (
   root            INTEGER NOT NULL REFERENCES runs (id),
   parent          INTEGER REFERENCES runs (id),
   parent_position TEXT,
-  depth           INTEGER NOT NULL CHECK (depth >= 0),
+  depth           INTEGER NOT NULL CHECK (depth >= 1),
   name            TEXT NOT NULL,
   cwd             TEXT NOT NULL,
   definition      TEXT NOT NULL,
@@ -65,7 +65,7 @@ CREATE TABLE runs (
   ended_at        INTEGER,
   updated_at      INTEGER NOT NULL,
   deleted_at      INTEGER,
-  CONSTRAINT run_place CHECK ((parent IS NULL) = (depth = 0) AND (parent IS NULL) = (root = id)
+  CONSTRAINT run_place CHECK ((parent IS NULL) = (depth = 1) AND (parent IS NULL) = (root = id)
                               AND (parent IS NULL) = (parent_position IS NULL)),
   CONSTRAINT run_final CHECK ((ended_at IS NOT NULL) =
     (status IN ('completed', 'skipped', 'cancelled', 'exit_blocked', 'failed', 'killed')))

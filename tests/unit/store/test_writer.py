@@ -287,7 +287,7 @@ def test_other_runs_creations_share_the_batch(run):
         leases = await asyncio.gather(*calls)
         assert sorted(lease.root for lease in leases) == list(range(1, 101))
         assert journal.database.statistics.commits - before == 2
-        assert new_run().depth == 0
+        assert new_run().depth == 1
 
     run(scenario)
 

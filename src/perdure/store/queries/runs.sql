@@ -65,7 +65,7 @@ SELECT run.run_id, root.run_id, parent.run_id, run.parent_position, run.depth, r
   leases.holder, leases.epoch, leases.process, leases.renewed_at + leases.timeout_ms
 FROM runs AS run JOIN runs AS root ON root.id = run.root LEFT JOIN runs AS parent ON parent.id = run.parent
   LEFT JOIN leases ON leases.root = run.root
-WHERE (run.depth = 0 OR :children) AND (run.deleted_at IS NULL OR :deleted)
+WHERE (run.depth = 1 OR :children) AND (run.deleted_at IS NULL OR :deleted)
   AND (:status IS NULL OR run.status = :status) AND (:before IS NULL OR run.run_id < :before)
 ORDER BY run.run_id DESC LIMIT :count
 
