@@ -23,7 +23,7 @@ GONE = Identity(here().boot_id, here().pid_namespace, here().pid, "1")
 
 def row(**fields):
     values = {
-        "run_id": ROOT, "root_run_id": ROOT, "parent_run_id": None, "parent_position": None, "depth": 0, "name": "fix",
+        "run_id": ROOT, "root_run_id": ROOT, "parent_run_id": None, "parent_position": None, "depth": 1, "name": "fix",
         "cwd": "/project", "definition": "", "file_digest": "", "status": "running", "status_epoch": 1,
         "resumable": True, "code": "", "reason": "", "error_code": "", "error_message": "", "events_count": 0,
         "nodes_done": 0, "prompts_open": 0, "tokens_in": 0, "tokens_out": 0, "cost_nanos": 0, "last_seq": 0,
@@ -222,8 +222,7 @@ def test_watching_a_child_shows_the_child_alone(tmp_path):
     async def scenario():
         book = Book(tmp_path)
         lease = await book.write(*begin(), started("/:0", "part", "boundary", child_run_id=CHILD), release=False)
-        await book.journal.create_child(lease, new_run(CHILD, "part", parent=ROOT, position="/:0").__class__(
-            CHILD, ROOT, ROOT, "/:0", 1, "part", "/project", "", ""))  # fmt: skip
+        await book.journal.create_child(lease, new_run(CHILD, "part", parent=ROOT, position="/:0"))
         for event in (*begin("part"), finished("/:0", name="inside")):
             await book.journal.append(lease, Item(CHILD, event))
         watch = Watch(book.database, CHILD)
