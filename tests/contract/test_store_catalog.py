@@ -2,6 +2,7 @@
 
 import asyncio
 
+import apsw
 import pytest
 
 from perdure import events as ev
@@ -185,6 +186,19 @@ def test_the_chain_notices_what_was_edited_removed_or_reordered(run):
             verify_chain(rows[:3], last_seq=4)
         with pytest.raises(JournalCorrupt):
             verify_chain(rows, last=b"x")
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("missing", [2, 4])
+def test_a_journal_with_a_missing_event_is_not_loaded(run, missing):
+    async def scenario(journal):
+        lease = await owned(journal)
+        await journal.append_many(lease, [item(done(n)) for n in range(4)])
+        with apsw.Connection(str(journal.database.path)) as vandal:
+            vandal.execute("DELETE FROM events WHERE seq = ?", (missing,))
+        with pytest.raises(JournalCorrupt, match="holds 3"):
+            await journal.load(ROOT)
 
     run(scenario)
 

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from perdure.errors import PerdureError, RunDeleted, TargetNotFound
+from perdure.errors import JournalCorrupt, PerdureError, RunDeleted, TargetNotFound
 from perdure.events import Stored, decode
 from perdure.store import batch, leases, runs
 from perdure.store.append import Appended, Exists, Item, Outcome, Prepared, Rejected, append_in, prepare
@@ -135,9 +135,11 @@ class Journal:
         """
 
         def unit(tx: Tx) -> list[Stored]:
-            place = _living(tx, root_run_id)
+            place, row = _living(tx, root_run_id)
             names = _names(tx, place.root)
-            return [stored for (page,) in tx.all("events.all", root=place.root) for stored in _decode(page, names)]
+            events = [stored for (page,) in tx.all("events.all", root=place.root) for stored in _decode(page, names)]
+            _check_whole(events, row.last_seq)
+            return events
 
         return await self.database.read(unit)
 
@@ -155,7 +157,7 @@ class Journal:
         """At most `count` events from a sequence on. Raises as `load`."""
 
         def unit(tx: Tx) -> list[Stored]:
-            place = _living(tx, run_id)
+            place, _ = _living(tx, run_id)
             own = None if place.run == place.root else place.run
             row = tx.one("events.page", root=place.root, run=own, from_seq=from_seq, count=count)
             assert row is not None
@@ -237,12 +239,27 @@ def _bury(tx: Tx, root: int) -> None:
     tx.run("runs.bury_children", root=root, now=tx.now_ms)
 
 
-def _living(tx: Tx, run_id: str) -> Place:
+def _living(tx: Tx, run_id: str) -> tuple[Place, RunRow]:
     place = runs.place_of(tx, run_id)
     row = runs.row_of(tx, run_id)
-    if row is not None and row.deleted_at is not None:
+    assert row is not None, run_id
+    if row.deleted_at is not None:
         raise RunDeleted(f"Run {run_id} was deleted.", run_id=run_id)
-    return place
+    return place, row
+
+
+def _check_whole(events: list[Stored], last_seq: int) -> None:
+    """Raise JournalCorrupt if an event is missing: a resume would do again what it recorded.
+
+    The first one is its run's beginning, which the engine misses by itself.
+    """
+    first = events[0].seq if events else 1
+    if last_seq and (not events or events[-1].seq != last_seq or last_seq - first + 1 != len(events)):
+        raise JournalCorrupt(
+            f"The journal should hold events {first} to {last_seq} and holds {len(events)}. Restore the database from a "
+            "backup; do not go on with this run.",
+            last_seq=last_seq, found=len(events),
+        )  # fmt: skip
 
 
 def _names(tx: Tx, root: int) -> dict[int, str]:
