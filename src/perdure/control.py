@@ -19,10 +19,10 @@ from msgspec.structs import asdict
 
 from perdure import answers
 from perdure.clock import Clock, SystemClock
-from perdure.errors import ControlRefused, InputInvalid
+from perdure.errors import ControlRefused, InputInvalid, PerdureError
 from perdure.host.identity import here
 from perdure.host.snapshots import forget_snapshots
-from perdure.host.worktrees import drop_branch, remove_worktree
+from perdure.host.worktrees import drop_branch, drop_empty, remove_worktree
 from perdure.ids import new_id
 from perdure.inspect import RunView, StageView, is_live
 from perdure.states import TERMINAL
@@ -158,7 +158,7 @@ class Control:
         )  # fmt: skip
 
     async def delete(self, target: str) -> ControlOutcome:
-        """Drop a run's record for good, children too, and its worktrees; transcripts stay. Refused while it is owned."""
+        """Drop a run's record for good, its children and worktrees too; transcripts stay. Refused while it is owned."""
         row = await self.resolve(target)
         if row.parent_run_id is not None:
             raise ControlRefused(
@@ -176,7 +176,7 @@ class Control:
         )  # fmt: skip
 
     async def _without_worktrees(self, run_id: str) -> list[str]:
-        """Remove a deleted run's worktrees and snapshots. What was left, in words: commits, and what cannot be removed."""
+        """Remove a deleted run's worktrees and snapshots. What was left, and why, in words."""
         known = await self._database.read(lambda tx: worktrees.of_tree(tx, run_id))
         left: list[str] = []
         for owner, one in known:
@@ -184,6 +184,7 @@ class Control:
             try:
                 if one.kind != "given":
                     await remove_worktree(repository, Path(one.path))
+                    drop_empty(Path(one.path).parents[:2])  # of its kind, of its run
                 if one.branch is not None and not await drop_branch(repository, one.branch):
                     left.append(f"Branch {one.branch} stays: its commits are nowhere else.")
                 await forget_snapshots(repository, owner)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.agents.installed import NotInstalled
-from tests.agents.real import KEY, REAL, Real, processes_of
+from tests.agents.real import KEY, REAL, Real, keep_offline, processes_of
 from tests.bed.cli import until
 from tests.bed.model_server import ModelServer
 
@@ -32,5 +32,6 @@ def real(request: pytest.FixtureRequest, home: Path, monkeypatch: pytest.MonkeyP
     except NotInstalled as reason:
         pytest.skip(f"{one.name}: {reason}")
     monkeypatch.setenv(KEY, "none")
+    keep_offline(home)
     yield one
     until(lambda: processes_of(home) == [], seconds=5)

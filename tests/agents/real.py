@@ -48,6 +48,11 @@ REAL = {
 }
 
 
+def keep_offline(home: Path) -> None:
+    """What an agent would fetch by itself, plugins for instance, it does not get."""
+    (home / ".npmrc").write_text("offline=true\nregistry=http://127.0.0.1:9/\nfetch-retries=0\n")
+
+
 def processes_of(home: Path) -> list[int]:
     """Processes that were given this home folder; an agent that was, and all it started, is among them."""
     wanted = f"HOME={home}".encode()

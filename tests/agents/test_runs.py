@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.agents.real import KEY, Real, processes_of
+from tests.agents.real import KEY, Real, keep_offline, processes_of
 from tests.bed.cli import CommandLine, until
 from tests.bed.model_server import Asked, ModelServer
 
@@ -46,6 +46,7 @@ class Project:
         self.run = CommandLine(folder)
         self.run.seconds = 120.0
         self.run.environ.update({"PATH": path, KEY: "none"})
+        keep_offline(self.run.home)
         (folder / "flows.py").write_text(FLOWS)
         self.configure()
 
@@ -64,7 +65,7 @@ class Project:
     def start_slowly(self) -> subprocess.Popen:
         """A run whose agent is in the middle of a turn that takes a minute."""
         run = self.run.start("run", "flows.py:works", "prompt=Please:\nSLOW")
-        until(lambda: run.poll() is not None or b"Slowly" in self.frames(), seconds=60)
+        until(lambda: run.poll() is not None or b"Slowly" in self.frames(), seconds=120)
         assert run.poll() is None, run.stderr.read()
         return run
 
@@ -161,7 +162,8 @@ def test_an_agents_question_for_permission_reaches_a_person_by_the_command_line(
     run_id = project.run(
         "run", "flows.py:works", f"prompt=Please:\nWRITE {target} hello you", "--detach", "--json"
     ).data["run_id"]
-    project.run("wait", run_id)
+    waited = project.run("wait", run_id)
+    assert waited.code == 8, waited.err  # a person must answer
     (run,) = project.runs()
     (question,) = run["awaiting_input"]
     assert not target.exists()

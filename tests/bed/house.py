@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from pydantic_ai.messages import ModelMessage
+from pydantic_ai.exceptions import (
+    ModelAuthenticationError,
+    ModelHTTPError,
+    ModelRateLimitError,
+    ModelUnavailableError,
+)
+from pydantic_ai.messages import ModelMessage, ToolReturnPart, UserPromptPart
 from pydantic_ai.models.function import AgentInfo, DeltaToolCall, FunctionModel
 
 from perdure.agents.acp.peer import Peer
@@ -108,3 +114,47 @@ async def served(script: Script, folder: Path, **more: Any) -> AsyncIterator[Cli
         await serving
         agent_writer.close()
         await asyncio.gather(reading, agent_writer.wait_closed(), return_exceptions=True)
+
+
+async def new(client: Client, cwd: Path, **more: Any) -> str:
+    """The id of a new session."""
+    return str((await client.call("session/new", cwd=str(cwd), mcpServers=[], **more))["sessionId"])
+
+
+def run(script: Script, folder: Path, *prompts: str, **more: Any) -> tuple[Client, list[Any]]:
+    """The answers to prompts in one session, and the client that heard everything."""
+
+    async def scenario() -> tuple[Client, list[Any]]:
+        async with served(script, folder, **more) as client:
+            session_id = await new(client, folder)
+            return client, [await client.prompt(session_id, prompt) for prompt in prompts]
+
+    return asyncio.run(scenario())
+
+
+def prompts_of(script: Script) -> list[str]:
+    """What a person said, as the last request to a model had it."""
+    parts = [part for message in script.asked[-1] for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, UserPromptPart)]
+
+
+def results_of(script: Script) -> list[str]:
+    """What tools gave, as the last request to a model had it."""
+    parts = [part for message in script.asked[-1] for part in message.parts]
+    return [str(part.content) for part in parts if isinstance(part, ToolReturnPart)]
+
+
+async def begun(client: Client) -> None:
+    """Return once the agent has shown something."""
+    while not client.updates:
+        await asyncio.sleep(0)
+
+
+CATEGORIES = {429: ModelRateLimitError, 401: ModelAuthenticationError, 503: ModelUnavailableError}
+
+
+def limited(status: int = 429) -> ModelHTTPError:
+    """What a provider's client raises for a status."""
+    error = ModelHTTPError.for_category(CATEGORIES[status], status_code=status, model_name="primary", body="no")
+    assert isinstance(error, ModelHTTPError)
+    return error

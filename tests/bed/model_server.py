@@ -91,7 +91,7 @@ class ModelServer:
         """The requests that are no side questions."""
         return [one for one in self.asked if not one.is_side_question]
 
-    def wait_for(self, is_so: Callable[[list[Asked]], bool], seconds: float = 30) -> None:
+    def wait_for(self, is_so: Callable[[list[Asked]], bool], seconds: float = 60) -> None:
         """Return as soon as it is so of the turns asked."""
         with self._changed:
             if not self._changed.wait_for(lambda: is_so(self.turns), seconds):

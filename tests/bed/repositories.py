@@ -15,8 +15,7 @@ class Repository:
         self.git("init", "-q", "-b", "main")
 
     def git(self, *words: str) -> str:
-        done = subprocess.run(["git", *words], cwd=self.folder, capture_output=True, text=True, check=True)
-        return done.stdout.strip()
+        return git_in(self.folder, *words)
 
     def commit(self, subject: str, files: dict[str, str] | None = None) -> str:
         """Write files and commit everything; the commit's id."""
@@ -25,3 +24,9 @@ class Repository:
         self.git("add", "-A")
         self.git("commit", "-q", "--allow-empty", "-m", subject)
         return self.git("rev-parse", "HEAD")
+
+
+def git_in(folder: Path, *words: str) -> str:
+    """What git prints in a folder."""
+    done = subprocess.run(["git", *words], cwd=folder, capture_output=True, text=True, check=True)
+    return done.stdout.strip()

@@ -311,6 +311,16 @@ def test_told_not_to_wait_for_people_a_run_fails_at_the_question_and_asks_when_i
     assert resumed.value is True
 
 
+def test_a_resume_may_be_told_not_to_wait_for_people(house):
+    async def scenario(house):
+        process = await house.process()
+        run_id, _ = await process.run(confirms, on_prompt="fail")
+        return await process.resume(run_id, confirms, on_prompt="fail")
+
+    ending = house.play(scenario)
+    assert (ending.status, ending.code) == ("failed", "human_input_unavailable")
+
+
 def test_defaults_answer_when_told_so_and_a_question_without_one_fails(house):
     async def body(ctx) -> list:
         got = [

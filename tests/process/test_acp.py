@@ -43,7 +43,7 @@ def test_an_agent_that_prints_garbage_in_mid_turn_fails_the_turn_and_is_quoted(b
 
 def test_a_program_that_does_not_speak_the_protocol_is_told_apart_from_a_slow_one(bed: Bed) -> None:
     with pytest.raises(AgentProtocolError, match="This program is for people"):
-        bed.say("Hello.", "--garbage", start_timeout=0.3)
+        bed.say("Hello.", "--garbage", start_timeout=2)
 
 
 def test_an_agent_that_hangs_at_its_start_is_ended_when_its_time_is_up(bed: Bed) -> None:

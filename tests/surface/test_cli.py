@@ -287,8 +287,9 @@ def test_a_killed_run_is_crashed_at_once_and_can_be_resumed(perdure):
     running = perdure.start("run", "flows.py:lasts", "marker=here")
     until((perdure.folder / "here").exists)
     running.kill()
-    run = find_id(running.communicate(timeout=15)[0])
-    (seen,) = perdure("status", "--json").data["runs"]
+    running.communicate(timeout=15)
+    (seen,) = perdure("status", "--json").data["runs"]  # it may have died before it printed anything
+    run = seen["run_id"]
     assert (seen["display_status"], seen["resumable"]) == ("crashed", True)
     (perdure.folder / "here").unlink()
     again = perdure.start("resume", run)

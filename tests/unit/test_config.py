@@ -153,3 +153,14 @@ def test_xdg_folders_are_respected_when_absolute(place):
     place.environ |= {"XDG_DATA_HOME": "/d", "XDG_CONFIG_HOME": "relative"}
     config = place.load()
     assert (config.data_dir, config.config_dir) == (Path("/d/perdure"), place.home / ".config/perdure")
+
+
+def test_the_setup_of_worktrees_is_a_list_of_words_and_runs_only_where_the_folder_is_trusted(place):
+    (place.project / "perdure.toml").write_text('worktree_setup = ["make", "it"]')
+    assert place.load().worktree_setup == ()
+    assert place.load().set_aside == ("worktree_setup",)
+    trust(place.project, data_folder(place.environ))
+    assert place.load().worktree_setup == ("make", "it")
+    (place.project / "perdure.toml").write_text('worktree_setup = "make it"')
+    with pytest.raises(ConfigInvalid, match=r'worktree_setup: expected a list of words, such as \["npm", "ci"\]'):
+        place.load()

@@ -151,6 +151,8 @@ def test_name_and_description_come_from_options_or_from_the_function():
         {"heartbeat_minutes": -1},
         {"max_depth": 0},
         {"worktree": ""},
+        {"worktree": "a/b"},
+        {"worktree": 3},
     ],
 )
 def test_wrong_options_are_refused(options):

@@ -207,3 +207,14 @@ def test_a_form_is_answered_with_plain_values() -> None:
     answer = {"approved": True, "reasons": ["tested"]}
     assert rehearse(formal, answers={"Your*": answer}).output == "True ['tested']"
     assert rehearse(formal, answers={"Your*": json.dumps(answer)}).output == "True ['tested']"
+
+
+def test_a_workflow_that_wants_a_worktree_is_rehearsed_without_one() -> None:
+    @workflow(worktree="fix")
+    async def wants_a_worktree(ctx: Context) -> bool:
+        first = await ctx.task("first", "Do it.", worktree=True)
+        async with ctx.stage("second", worktree="other", base="main") as stage:
+            await stage.prompt("Go on.")
+        return bool(first.text) and not any(ctx.cwd.iterdir())
+
+    assert rehearse(wants_a_worktree).output is True

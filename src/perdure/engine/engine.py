@@ -245,7 +245,7 @@ class Engine:
         stored = {k: v for k, v in record.started.options.items() if k in _STORED_OPTIONS}
         given = {k: getattr(options, k) for k in _STORED_OPTIONS if getattr(options, k) != getattr(plain, k)}
         cwd = Path(record.started.cwd) if record.started.cwd else options.cwd
-        return replace(plain, **{**stored, **given}, cwd=cwd, on_drift=options.on_drift)
+        return replace(options, **{**stored, **given}, cwd=cwd)
 
     # --- executing
 

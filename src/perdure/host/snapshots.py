@@ -28,7 +28,7 @@ _PLAIN: Final = ("--no-color", "--no-ext-diff", "--no-textconv")  # nothing of t
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A commit that holds a worktree. `missing` says in git's words what it could not take in; empty: it is whole."""
+    """A commit that holds a worktree. `missing` says what it could not take in; empty: it is whole."""
 
     commit: str
     missing: str = ""
@@ -58,11 +58,24 @@ async def take_snapshot(place: Path, ref: str, subject: str) -> Snapshot:
         await asyncio.to_thread(_copy_if_there, Path(index.rstrip("\n")), Path(env["GIT_INDEX_FILE"]))
         added = await ask_git(place, "add", "--all", "--ignore-errors", env=env)
         tree = (await git(place, "write-tree", env=env)).strip()
-    head = await ask_git(place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", env=above)
+        head = await ask_git(place, "rev-parse", "--verify", "--quiet", "HEAD^{commit}", env=above)
+        inner = await _repositories_inside(place, head.stdout.strip(), env)
     parents = ("-p", head.stdout.strip()) if head.exit_code == 0 else ()
     commit = (await git(place, "commit-tree", tree, *parents, "-m", subject, env={**above, **_WHO})).strip()
     await git(place, "update-ref", ref, commit, env=above)
-    return Snapshot(commit, complaint(added) if added.exit_code != 0 else "")
+    missing = [complaint(added)] if added.exit_code != 0 else []
+    if inner:
+        named = ", ".join(inner[:5]) + ", ..." * (len(inner) > 5)
+        missing.append(f"of repositories inside it only the ids of their commits are kept: {named}")
+    return Snapshot(commit, "; ".join(missing))
+
+
+async def _repositories_inside(place: Path, head: str, env: dict[str, str]) -> list[str]:
+    """Repositories in the worktree with more than the commit that `head` records of them: git keeps only their ids."""
+    since = head or (await git(place, "hash-object", "-t", "tree", "--stdin", env=env)).strip()
+    changed = await git(place, "diff-index", "--raw", "-z", "--ignore-submodules=none", since, "--", env=env)
+    fields = changed.split("\0")
+    return [name for told, name in zip(fields[::2], fields[1::2], strict=False) if told.split(" ")[1] == "160000"]
 
 
 def _copy_if_there(source: Path, target: Path) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +52,7 @@ async def commit_of(folder: Path, name: str) -> str:
 
 async def check_clean(checkout: Checkout) -> None:
     """Raise UsageError when tracked files have changes that no commit holds: a worktree would not have them."""
-    changed = await git(checkout.top, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=none")
+    changed = await git(checkout.top, "status", "--porcelain", "--untracked-files=no", "--ignore-submodules=untracked")
     if changed:
         names = [line[3:] for line in changed.splitlines()]
         shown = ", ".join(names[:5]) + ", ..." * (len(names) > 5)
@@ -86,7 +87,7 @@ async def is_worktree(place: Path) -> bool:
     """Whether a folder still is the root of a worktree. Never takes a repository further up for it."""
     if not place.is_dir():
         return False
-    found = await ask_git(place, "rev-parse", "--show-toplevel", env=ceiling(place))
+    found = await ask_git(place, "rev-parse", "--show-toplevel")
     return found.exit_code == 0 and Path(found.stdout.rstrip("\n")) == place.resolve()
 
 
@@ -133,6 +134,13 @@ async def remove_worktree(repository: Path, place: Path) -> None:
         raise GitFailed(f"The worktree {place} cannot be removed. Remove it by hand.", cwd=str(place))
     if repository.is_dir():
         await ask_git(repository, "worktree", "prune")
+
+
+def drop_empty(folders: Iterable[Path]) -> None:
+    """Remove the folders that worktrees lay in, innermost first, up to one that still holds something."""
+    with suppress(OSError):
+        for folder in folders:
+            folder.rmdir()
 
 
 async def drop_branch(repository: Path, branch: str) -> bool:

@@ -60,7 +60,7 @@ class Context:
 
     @property
     def cwd(self) -> Path:
-        """The folder in which stages work."""
+        """The folder in which stages work: in the workflow's worktree, if it names one."""
         return self._run.cwd
 
     @property

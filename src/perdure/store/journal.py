@@ -256,8 +256,8 @@ def _check_whole(events: list[Stored], last_seq: int) -> None:
     first = events[0].seq if events else 1
     if last_seq and (not events or events[-1].seq != last_seq or last_seq - first + 1 != len(events)):
         raise JournalCorrupt(
-            f"The journal should hold events {first} to {last_seq} and holds {len(events)}. Restore the database from a "
-            "backup; do not go on with this run.",
+            f"The journal should hold events {first} to {last_seq} and holds {len(events)}. Restore the database from "
+            "a backup; do not go on with this run.",
             last_seq=last_seq, found=len(events),
         )  # fmt: skip
 

@@ -83,3 +83,30 @@ def test_a_schema_is_kept_as_json_schema_and_as_what_makes_the_typed_value():
 def test_text_that_cannot_be_stored_is_refused_at_the_call():
     with pytest.raises(PayloadInvalid):
         StageOptions.of({"previous": "\ud800"})
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [("fix", "fix"), (True, True), (Path("../other"), {"path": "../other"}), ("v1.2_x-y", "v1.2_x-y")],
+)
+def test_a_worktree_is_a_name_a_path_or_true(given, written):
+    options = StageOptions.of({"worktree": given})
+    assert options.worktree == given
+    assert options.written == {"worktree": written}
+
+
+@pytest.mark.parametrize("given", ["", "a/b", "../x", ".hidden", "-x", "a..b", "x.lock", "x.", "a b", "x" * 65, 3, "ü"])
+def test_a_worktrees_name_is_good_for_a_folder_and_a_branch(given):
+    with pytest.raises(UsageError, match="worktree takes a name"):
+        StageOptions.of({"worktree": given})
+
+
+def test_no_worktree_is_no_option():
+    assert StageOptions.of({"worktree": False}) == StageOptions.of({})
+
+
+def test_a_base_needs_a_worktree():
+    assert StageOptions.of({"worktree": "fix", "base": "HEAD~1"}).base == "HEAD~1"
+    for worktree in (None, False):
+        with pytest.raises(UsageError, match="base= needs worktree="):
+            StageOptions.of({"base": "main", "worktree": worktree})

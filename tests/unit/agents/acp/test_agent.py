@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from perdure.agents.acp.agent import build
+from perdure.agents.acp.agent import _READERS, build
 from perdure.agents.acp.profiles import FOLDER, PROFILES, Endpoint
 from perdure.agents.registry import PROFILED, build_agent
 from perdure.errors import ConfigInvalid
@@ -24,6 +26,18 @@ def test_every_profile_is_an_agent_by_its_own_name() -> None:
         assert (agent.name, agent.kind) == (name, "acp")
         assert agent.capabilities.reopen
         assert agent.capabilities.mcp == (name != "pi")
+
+
+def test_the_page_about_agents_has_every_profile_and_every_setting() -> None:
+    page = (Path(__file__).parents[4] / "docs" / "agents.md").read_text()
+    for name, profile in PROFILES.items():
+        row = next(line for line in page.splitlines() if line.startswith(f"| `{name}` |"))
+        assert f"`{' '.join(profile.command)}`" in row
+        assert f"`{profile.install}`" in row
+    (block,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    settings = tomllib.loads(block)["agents"]["mine"]
+    assert build_agent("mine", settings).kind == "acp"
+    assert settings.keys() | {"profile"} == {"kind", *_READERS}
 
 
 def test_every_profile_says_how_to_install_and_log_in_and_which_command_runs() -> None:

@@ -13,8 +13,7 @@ from perdure.agents.acp.peer import Refused
 from perdure.agents.house import toolserver
 from perdure.host.census import mark_of, marked_with
 from perdure.host.identity import here
-from tests.bed.house import Call, Script, served
-from tests.unit.agents.house.test_serving import results_of
+from tests.bed.house import Call, Script, results_of, served
 
 BED = str(Path(__file__).parents[3] / "bed" / "mcp_server.py")
 
