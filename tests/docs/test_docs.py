@@ -66,7 +66,7 @@ def test_the_configuration_of_the_readme_is_accepted(home: Path) -> None:
     (folder / "config.toml").write_text(block)
     config = load_config(home, {"HOME": str(home)})
     assert config.agent == "claude"
-    assert config.agents["claude"]["command"] == ["claude", "-p"]
+    assert config.agents["mine"]["command"] == ["my-agent", "--print"]
 
 
 @pytest.mark.parametrize("command", sorted(set(re.findall(r"^\$ perdure (\S+)", README, re.MULTILINE))))
