@@ -148,3 +148,10 @@ def test_secrets_of_the_environment_are_taken_out(monkeypatch):
 def test_long_text_is_cut_at_its_beginning():
     assert values.bounded("a" * 100 + "end", 10) == "[... cut]\naaaaaaaend"
     assert values.bounded("short", 10) == "short"
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("text", ["a" * 200_000, "a-" * 50_000, "http://" * 20_000, "token" * 20_000, "sk-" * 30_000])
+def test_redacting_a_hostile_text_takes_time_in_proportion_to_it(text):
+    """The patterns once took minutes on a long word; at most the timeout of this test is allowed here."""
+    assert len(values.redact(text + " token=abc")) >= len(text) // 2

@@ -47,14 +47,15 @@ def test_branches_of_two_calls_show_only_their_own_past():
         assert set(graph["/:0"].parents) == {f"{lane}:1" for lane in lanes}
 
 
-def test_parallel_limit_one_of_three_shares_the_parents_at_the_call_whatever_the_timing():
+@pytest.mark.parametrize("timings", [200, pytest.param(10_000, marks=[pytest.mark.slow, pytest.mark.timeout(300)])])
+def test_parallel_limit_one_of_three_shares_the_parents_at_the_call_whatever_the_timing(timings):
     async def body(ctx, world):
         await ctx.tool(world.act, "before")
         await ctx.parallel((ctx.tool(world.act, n) for n in "abc"), limit=1)
         await ctx.tool(world.act, "after")
 
     shapes = set()
-    for seed in range(200):
+    for seed in range(timings):
         graph = nodes(play(body, seed=seed))
         assert all(graph[f"/:{n}"].parents == ("/:0",) for n in (1, 2, 3))
         shapes.add(tuple(sorted((p, tuple(sorted(n.parents))) for p, n in graph.items())))
