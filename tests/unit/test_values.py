@@ -154,4 +154,4 @@ def test_long_text_is_cut_at_its_beginning():
 @pytest.mark.parametrize("text", ["a" * 200_000, "a-" * 50_000, "http://" * 20_000, "token" * 20_000, "sk-" * 30_000])
 def test_redacting_a_hostile_text_takes_time_in_proportion_to_it(text):
     """The patterns once took minutes on a long word; at most the timeout of this test is allowed here."""
-    assert len(values.redact(text + " token=abc")) >= len(text) // 2
+    assert "token=abc" not in values.redact(text + " token=abc")
