@@ -79,9 +79,12 @@ async def _repositories_inside(place: Path, head: str, env: dict[str, str]) -> l
 
 
 def _copy_if_there(source: Path, target: Path) -> None:
-    """The index knows which files are unchanged, so that they need not be read again."""
+    """The index knows which files are unchanged, so that they need not be read again.
+
+    Its time comes along: by it git tells which files may have changed in the very tick in which they were recorded.
+    """
     if source.is_file():
-        shutil.copyfile(source, target)
+        shutil.copy2(source, target)
 
 
 async def snapshot_at(repository: Path, ref: str) -> str | None:

@@ -1,8 +1,10 @@
 import asyncio
+import os
 
 import pytest
 
 from perdure.host.snapshots import (
+    _copy_if_there,
     forget_snapshots,
     head_of,
     restore_snapshot,
@@ -97,6 +99,14 @@ def test_a_submodule_is_missing_only_if_it_has_what_its_recorded_commit_has_not(
     assert snapshot(repository).missing == ""
     (inner.folder / "new.txt").write_text("more\n")
     assert "inner" in snapshot(repository).missing
+
+
+def test_the_copy_of_the_index_keeps_its_time_so_that_git_mistrusts_files_of_the_same_tick(tmp_path):
+    index, copy = tmp_path / "index", tmp_path / "copy"
+    index.write_bytes(b"DIRC")
+    os.utime(index, ns=(1_000, 1_000))
+    _copy_if_there(index, copy)
+    assert copy.stat().st_mtime_ns == 1_000
 
 
 def test_a_restored_snapshot_has_the_same_files_as_changes_nobody_has_staged(repository):
