@@ -14,7 +14,8 @@ from msgspec import UNSET
 
 from perdure.agents.session import AgentEvent, Capabilities, SessionSpec, Turn, Turns, TurnUsage
 from perdure.definitions import workflow
-from perdure.engine.runner import Ending, Run
+from perdure.engine.ending import Ending
+from perdure.engine.runner import Run
 from perdure.engine.stagetools import StageTools
 from perdure.engine.tree import RunOptions, Services, Tree, records_of
 from perdure.errors import AgentUnavailable

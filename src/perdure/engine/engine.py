@@ -23,9 +23,10 @@ from perdure.agents.session import Agent
 from perdure.clock import Clock, SystemClock
 from perdure.config import Config
 from perdure.engine.attention import Attention
+from perdure.engine.ending import Ending
 from perdure.engine.loop import running_loop
 from perdure.engine.replay import Record
-from perdure.engine.runner import Ending, Run
+from perdure.engine.runner import Run
 from perdure.engine.toolserver import ToolServer
 from perdure.engine.tree import RunOptions, Services, Tree, records_of
 from perdure.errors import (

@@ -334,8 +334,3 @@ class Order:
         """A thread job of the code is over."""
         self.foreign -= 1
         self.quiet_if_still()
-
-    @property
-    def unreleased(self) -> tuple[str, ...]:
-        """Recorded outcomes that the code never asked for."""
-        return tuple(p for p in self.record.order[self._cursor :] if p in self.record.outcomes)

@@ -27,7 +27,6 @@ from perdure.engine.order import Order
 from perdure.engine.replay import Record
 from perdure.errors import (
     ExitRun,
-    Fenced,
     LimitReached,
     OutputInvalid,
     PayloadInvalid,
@@ -37,7 +36,7 @@ from perdure.errors import (
     Suspend,
 )
 from perdure.events import NodeAbandoned, NodeJoined, StatusChanged, TimerFired
-from perdure.graph.lanes import BODY, Lane
+from perdure.graph.lanes import Lane
 from perdure.operations.base import Call
 from perdure.operations.context import Context
 from perdure.operations.conversation import used_before
@@ -394,6 +393,3 @@ class Run:
             take=self.record.take(timer.position),
         )
         self.log.outcome(self, event, timer)
-
-
-__all__ = ["BODY", "Ending", "Fenced", "Run"]

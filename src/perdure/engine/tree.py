@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from perdure.agents.session import Agent
+from perdure.engine.ending import Ending
 from perdure.engine.loop import LaneLoop
 from perdure.engine.replay import Record
 from perdure.engine.runlog import RunLog
-from perdure.engine.runner import Ending, Run
+from perdure.engine.runner import Run
 from perdure.errors import AgentUnavailable, Fenced, JournalError, PerdureError, Signal, StorageUnavailable
 from perdure.events import RunStarted, Stored
 from perdure.store.journal import Journal, Lease, NewRun
