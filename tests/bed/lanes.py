@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from perdure.definitions import workflow
-from perdure.engine.loop import LaneLoop
 from perdure.engine.ending import Ending
+from perdure.engine.loop import LaneLoop
 from perdure.engine.runner import Run
 from perdure.engine.tree import RunOptions, Services, Tree, records_of
 from perdure.events import NAMES, NodeFinished, NodeStarted, RunStarted, Stored, decode, encode
